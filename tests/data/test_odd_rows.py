@@ -12,78 +12,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from whetstone.core.problem import CallTests, Problem, StdinTests
-from whetstone.data.decisions import ProblemDecision
+from tests.data.source_rows import SOURCE_FIXTURES, imported, rows_of, set_testlib
+from whetstone.core.problem import CallTests, StdinTests
 from whetstone.data.files import read_problems, write_problems
-from whetstone.data.sources.programs import TESTLIB
 from whetstone.data.sources.rows import read_rows
 from whetstone.data.sources.source import Row, SchemaError, import_rows
-from whetstone.data.sources.table import SOURCE_NAMES, source_named
+from whetstone.data.sources.table import source_named
 
-FIXTURES = Path(__file__).parent / "fixtures"
-# Fixtures whose name is not that of the source.
-_FILES = {
-    "bigcodebench-hard": ["bigcodebench.jsonl"],
-    "humanevalplus": ["humanevalplus.jsonl", "humanevalplus_hub.jsonl"],
-    "mbpp": ["mbpp.json"],
-    "mbpp-full": ["mbpp_full.jsonl"],
-    "mbppplus": ["mbppplus.jsonl", "mbppplus_hub.jsonl"],
-    "open-r1-codeforces": ["open_r1_codeforces.jsonl"],
-}
 LONG = 10**5000
 # Each JSON type, and values at the borders of the types. A row is a copy, so sharing does not matter.
 ODD: list[Any] = [
-    *[None, True, False, 0, 5, -1, 1.5, 1e308, float("nan"), float("inf"), LONG, -LONG, 2**64],
-    *[
-        "",
-        " ",
-        "text",
-        "5",
-        "null",
-        "[]",
-        "{}",
-        "[1]",
-        '{"a": 1}',
-        "\ud800",
-        "\0",
-        "\ufeff",
-        "[" * 5000,
-        "1" * 5000,
-    ],
-    *[[], [None], [5], [1.5], ["text"], [[]], [[1]], [{}], [[["x"]]], [LONG], ["\ud800"], [True, "a", {}]],
-    *[
-        {},
-        {"a": 1},
-        {"input": None},
-        {"input": 5, "output": []},
-        {"inputs": 5, "outputs": 5},
-        {"": ""},
-        {"x": LONG},
-    ],
-    *[
-        {"inputs": [1], "outputs": [2, 3]},
-        {"inputs": [None], "outputs": [None]},
-        [{"input": "1", "output": LONG}],
-    ],
-]
-
-
-def fixtures() -> Iterator[tuple[str, str]]:
-    for name in SOURCE_NAMES:
-        if name == "kattis":
-            continue
-        for file in _FILES.get(name, [f"{name}.jsonl"]):
-            yield name, file
-
-
-def rows_of(file: str) -> list[Row]:
-    return [row for _, row in read_rows([FIXTURES / file])]
-
-
-def imported(name: str, rows: list[Row]) -> tuple[list[Problem], list[ProblemDecision]]:
-    found = list(import_rows(source_named(name), [(f"rows, row {n}", row) for n, row in enumerate(rows, 1)]))
-    problems = [one for one in found if isinstance(one, Problem)]
-    return problems, [one for one in found if isinstance(one, ProblemDecision)]
+    None, True, False, 0, 5, -1, 1.5, 1e308, float("nan"), float("inf"), LONG, -LONG, 2**64,
+    "", " ", "text", "5", "null", "[]", "{}", "[1]", '{"a": 1}', "\ud800", "\0", "\ufeff", "[" * 5000,
+    "1" * 5000, [], [None], [5], [1.5], ["text"], [[]], [[1]], [{}], [[["x"]]], [LONG], ["\ud800"],
+    [True, "a", {}], {}, {"a": 1}, {"input": None}, {"input": 5, "output": []}, {"inputs": 5, "outputs": 5},
+    {"": ""}, {"x": LONG}, {"inputs": [1], "outputs": [2, 3]}, {"inputs": [None], "outputs": [None]},
+    [{"input": "1", "output": LONG}],
+]  # fmt: skip
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -116,9 +61,8 @@ def packed_fields(row: Row) -> Iterator[tuple[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def testlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    header = tmp_path / "testlib.h"
-    header.write_text("// a stand-in\n")
-    monkeypatch.setenv(TESTLIB, str(header))
+    monkeypatch.setenv("WHETSTONE_TESTLIB", "")
+    set_testlib(tmp_path)
 
 
 def check(name: str, good: list[Row], odd: Row, file: Path) -> None:
@@ -130,7 +74,7 @@ def check(name: str, good: list[Row], odd: Row, file: Path) -> None:
 
 
 @pytest.mark.drawn(8)
-@pytest.mark.parametrize(("name", "file"), list(fixtures()))
+@pytest.mark.parametrize(("name", "file"), [pair for pair in SOURCE_FIXTURES if pair[0] != "kattis"])
 def test_a_row_with_any_value_in_any_field_is_imported_or_dropped(
     name: str, file: str, tmp_path: Path
 ) -> None:
@@ -179,14 +123,11 @@ def _shown(value: Any) -> Any:
 APPS = rows_of("apps.jsonl")
 
 
-@pytest.mark.parametrize(
-    "solutions", ["null", "5", '"print(1)"', '{"a": 1}', "[null]", "[5]", "true", "1.5", "[[]]"]
-)
-def test_solutions_of_other_types_cost_a_row_only_its_references(solutions: str) -> None:
-    problems, decisions = imported("apps", [{**APPS[0], "solutions": solutions}])
-    assert not decisions
-    assert len(problems) == 1
-    assert len(problems[0].references) == (1 if solutions == '"print(1)"' else 0)
+def test_solutions_of_other_types_cost_a_row_only_its_references() -> None:
+    for solutions in ("null", "5", '"print(1)"', '{"a": 1}', "[null]", "[5]", "true", "1.5", "[[]]"):
+        [problem], decisions = imported("apps", [{**APPS[0], "solutions": solutions}])
+        assert not decisions
+        assert len(problem.references) == (1 if solutions == '"print(1)"' else 0)
 
 
 def test_one_row_of_another_schema_is_dropped_and_many_are_an_error() -> None:
@@ -214,15 +155,15 @@ def test_a_wrong_schema_is_noticed_after_a_few_rows() -> None:
     assert read <= 20
 
 
-@pytest.mark.parametrize("bad", ["\ufeff1 2\r\n3\r\n", "1 2\r\n3\r\n", "\ufeff1 2\n3\n"])
-def test_line_ends_and_byte_order_marks_of_inputs_are_normalised(bad: str) -> None:
-    for tests in (
-        {"inputs": [bad], "outputs": ["x\r\n"]},
-        {"inputs": [bad.split("\n")[:-1]], "outputs": ["x"]},
-    ):
-        [problem], _ = imported("apps", [{**APPS[0], "input_output": json.dumps(tests)}])
-        assert isinstance(problem.tests, StdinTests)
-        assert problem.tests.cases[0].input == "1 2\n3\n"
+def test_line_ends_and_byte_order_marks_of_inputs_are_normalised() -> None:
+    for bad in ("\ufeff1 2\r\n3\r\n", "1 2\r\n3\r\n", "\ufeff1 2\n3\n"):
+        for tests in (
+            {"inputs": [bad], "outputs": ["x\r\n"]},
+            {"inputs": [bad.split("\n")[:-1]], "outputs": ["x"]},
+        ):
+            [problem], _ = imported("apps", [{**APPS[0], "input_output": json.dumps(tests)}])
+            assert isinstance(problem.tests, StdinTests)
+            assert problem.tests.cases[0].input == "1 2\n3\n"
 
 
 def test_long_integers_in_rows_are_read(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from whetstone.core.errors import UserError
-from whetstone.data.sources.package_file import NoPackage, PackageFile, fetch
+from whetstone.data.sources.downloads import NoPackage, PackageFile, fetch_package_file
 from whetstone.data.sources.table import source_named
 from whetstone.evaluate.benchmarks import load_benchmark
 
@@ -54,21 +54,21 @@ def put_wheel(index: Path, data: bytes = DATA, member: str = MEMBER) -> PackageF
 
 def test_the_file_is_fetched_once_and_checked_each_time(index: Path) -> None:
     wanted = put_wheel(index)
-    path = fetch(wanted)
+    path = fetch_package_file(wanted)
     assert path.read_bytes() == DATA
     next(index.iterdir()).unlink()
-    assert fetch(wanted) == path  # from the cache
+    assert fetch_package_file(wanted) == path  # from the cache
     path.write_bytes(b"changed")
     with pytest.raises(NoPackage, match=r"pip download some-rows==1\.0"):
-        fetch(wanted)
+        fetch_package_file(wanted)
 
 
 def test_another_file_than_the_published_one_is_refused(index: Path) -> None:
     wanted = put_wheel(index, gzip.compress(b"{}"))
     with pytest.raises(UserError, match="this is not the published file; give the file with --data"):
-        fetch(wanted)
+        fetch_package_file(wanted)
     with pytest.raises(NoPackage, match="has no readable some_rows/data"):
-        fetch(put_wheel(index, member="elsewhere"))
+        fetch_package_file(put_wheel(index, member="elsewhere"))
 
 
 def test_a_benchmark_comes_by_name_and_says_from_where(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:

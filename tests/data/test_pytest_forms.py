@@ -88,3 +88,21 @@ def test_forms_that_need_pytest_itself_are_dropped(module: str) -> None:
     with pytest.raises(Skip) as dropped:
         pytest_tests(FROM + module)
     assert dropped.value.reason == "needs_pytest"
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        ("import pytest\n@pytest.mark.skip\ndef test_a(): pass", "needs_pytest"),
+        ("def test_a(tmp_path): pass", "needs_pytest"),
+        ("import unittest\nclass TestA(unittest.TestCase):\n    def test_a(self): pass", "needs_pytest"),
+        ("def test_a():\n    import solution\n    solution.f()", "needs_pytest"),
+        ("async def test_a(): pass", "needs_pytest"),
+        ("def helper(): pass", "malformed_tests"),
+        ("def test_a(:", "malformed_tests"),
+    ],
+)
+def test_modules_that_need_more_of_pytest_are_dropped(module: str, reason: str) -> None:
+    with pytest.raises(Skip) as skip:
+        pytest_tests(module)
+    assert skip.value.reason == reason

