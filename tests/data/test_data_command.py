@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from pathlib import Path
 
 import pytest
 
-from whetstone.cli import data
+from tests.data.command import whetstone_data
 from whetstone.core.errors import UserError
 from whetstone.core.problem import CallCase, CallTests, Problem, Program
 from whetstone.data.decisions import read_decisions
@@ -18,12 +17,6 @@ from whetstone.data.files import read_problems, write_problems
 RIGHT = "def add(a, b):\n    return a + b\n"
 WRONG = "def add(a, b):\n    return a - b\n"
 FALSE = "def add(a, b):\n    return a + b + 1\n"
-
-
-def whetstone_data(*argv: str) -> int:
-    parser = argparse.ArgumentParser()
-    data.add_parser(parser.add_subparsers(dest="verb"))
-    return data.run(parser.parse_args(["data", *argv]))
 
 
 def add_problem(id: str, reference: str = RIGHT, wrong: str = WRONG) -> Problem:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from whetstone.cli import data
+from tests.data.command import whetstone_data
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem, StdinCase, StdinTests
 from whetstone.data.dataset import DatasetWriter, load_problems, open_problems
@@ -20,12 +19,6 @@ from whetstone.data.files import write_problems
 SHARED = Path(os.environ.get("WHETSTONE_SHARED", Path(__file__).parents[3] / "shared")) / "data"
 HUMANEVAL = SHARED / "humaneval" / "HumanEval.jsonl.gz"
 needs_shared = pytest.mark.skipif(not HUMANEVAL.exists(), reason=f"no benchmark files in {SHARED}")
-
-
-def whetstone_data(*argv: str) -> int:
-    parser = argparse.ArgumentParser()
-    data.add_parser(parser.add_subparsers(dest="verb"))
-    return data.run(parser.parse_args(["data", *argv]))
 
 
 def task(id: str, statement: str) -> Problem:

@@ -5,7 +5,6 @@ The files that ship are run on rows in their sources' exact schemas, without a n
 
 from __future__ import annotations
 
-import argparse
 import ast
 import json
 from pathlib import Path
@@ -15,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from whetstone.cli import data, data_validate
+from tests.data.command import whetstone_data
+from whetstone.cli import data_validate
 from whetstone.core.errors import UserError
 from whetstone.core.problem import case_count
 from whetstone.data.card import PipelineRecord, read_card
@@ -39,9 +39,7 @@ KEPT = {
 
 
 def build(*argv: str | Path) -> int:
-    parser = argparse.ArgumentParser()
-    data.add_parser(parser.add_subparsers(dest="verb"))
-    return data.run(parser.parse_args(["data", "build", *map(str, argv)]))
+    return whetstone_data("build", *argv)
 
 
 def pipeline_of(out: Path) -> PipelineRecord:
