@@ -59,7 +59,7 @@ BOMBS: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "bomb.zip": (
         "a file of a problem package",
         package,
-        "from whetstone.data.sources.kattis_files import read_packages; from pathlib import Path; "
+        "from whetstone_curation.sources.kattis_files import read_packages; from pathlib import Path; "
         "next(read_packages(Path(path)))[1]['files'].text('data/secret/1.in')",
     ),
 }

@@ -31,16 +31,16 @@ import msgspec
 from whetstone import __version__
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Checker, Compare, Problem, Program, PythonChecker, Scoring, StdinTests
-from whetstone.data.checkers.trial import CheckerRejected, run_trial
 from whetstone.data.select import cut_cases
-from whetstone.data.sources.kattis import SOURCE
-from whetstone.data.sources.kattis_files import read_packages
 from whetstone.data.sources.source import Skip
 from whetstone.data.validate.comparing import freedom_of
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.runs import Runs
 from whetstone.data.validate.validator import Validator, settle
 from whetstone.judge import Judge, Verdict
+from whetstone_curation.checkers.trial import CheckerRejected, run_trial
+from whetstone_curation.sources.kattis import SOURCE
+from whetstone_curation.sources.kattis_files import read_packages
 
 NOW = Policy(repeats=1, mutants=0, trivial_programs=False, judge_attempts=2)
 LENIENT = PythonChecker("def check(input, output, expected):\n    return True\n")

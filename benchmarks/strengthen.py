@@ -30,14 +30,14 @@ import msgspec
 from other_mutants import other_mutants
 from whetstone.core.problem import COMPLETES_STARTER, AssertTests, Problem, Program
 from whetstone.core.syntax import parse, parsed
-from whetstone.data.audit.labelled_programs import GivenPrograms
-from whetstone.data.strengthen.answers import Answers
-from whetstone.data.strengthen.forms import UnreadableTests, read_tests, with_added
-from whetstone.data.strengthen.strengthener import Effort, Strengthener
 from whetstone.data.validate.mutants import mutants
 from whetstone.data.validate.runs import Runs
 from whetstone.evaluate.benchmarks import load_benchmark
 from whetstone.judge import Judge, Judgement, Verdict
+from whetstone_curation.audit.labelled_programs import GivenPrograms
+from whetstone_curation.strengthen.answers import Answers
+from whetstone_curation.strengthen.forms import UnreadableTests, read_tests, with_added
+from whetstone_curation.strengthen.strengthener import Effort, Strengthener
 
 REFUSED = (Verdict.WRONG_ANSWER, Verdict.RUNTIME_ERROR)
 """What counts as refused: a clock decides nothing here."""

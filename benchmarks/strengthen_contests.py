@@ -25,14 +25,14 @@ from whetstone.core.errors import UserError
 from whetstone.core.intervals import share_interval
 from whetstone.core.problem import Problem, Program, Scoring, StdinTests
 from whetstone.data.select import cut_cases
-from whetstone.data.sources.kattis import SOURCE
-from whetstone.data.sources.kattis_files import read_packages
 from whetstone.data.sources.source import Skip
-from whetstone.data.strengthen.answers import Answers
-from whetstone.data.strengthen.forms import with_added
-from whetstone.data.strengthen.strengthener import Effort, Strengthener
 from whetstone.data.validate.runs import Runs
 from whetstone.judge import Judge, Judgement, Verdict
+from whetstone_curation.sources.kattis import SOURCE
+from whetstone_curation.sources.kattis_files import read_packages
+from whetstone_curation.strengthen.answers import Answers
+from whetstone_curation.strengthen.forms import with_added
+from whetstone_curation.strengthen.strengthener import Effort, Strengthener
 
 SUITES = ("samples", "new tests", "package")
 _REFERENCES = 2

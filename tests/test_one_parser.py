@@ -15,7 +15,7 @@ from whetstone.core.literal import read_literal
 from whetstone.core.syntax import NotPython, parse, parse_expression, symbols
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = (ROOT / "src" / "whetstone", ROOT / "packages" / "graders" / "src" / "whetstone_graders")
+PACKAGES = (ROOT / "src" / "whetstone", *sorted(ROOT.glob("packages/*/src/whetstone_*")))
 # What runs in a process of one thread: beside a program, or beside the tests.
 ALONE = ("judge/rpc/", "sandbox/zygote/", "stand_in.py")
 PARSERS = {"ast.parse", "compile", "symtable.symtable"}

@@ -15,10 +15,10 @@ import pytest
 
 from whetstone.core.errors import UserError
 from whetstone.data.files import read_problems
-from whetstone.data.sources.kattis_files import read_packages
 from whetstone.data.sources.packed import unpack
 from whetstone.data.sources.rows import read_rows
 from whetstone.data.sources.source import Skip
+from whetstone_curation.sources.kattis_files import read_packages
 
 BOMB = 64 << 20
 MOST = 1 << 20
@@ -31,8 +31,8 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whetstone.data.sources.packed._PIECE", MOST)
     monkeypatch.setattr("whetstone.data.files.LONGEST_ROW", MOST)
     monkeypatch.setattr("whetstone.data.sources.rows.LONGEST_ROW", MOST)
-    monkeypatch.setattr("whetstone.data.sources.kattis_files.MOST_FILE_BYTES", MOST)
-    monkeypatch.setattr("whetstone.data.sources.kattis_files.MOST_BYTES", 3 * MOST)
+    monkeypatch.setattr("whetstone_curation.sources.kattis_files.MOST_FILE_BYTES", MOST)
+    monkeypatch.setattr("whetstone_curation.sources.kattis_files.MOST_BYTES", 3 * MOST)
 
 
 def peak(action: Callable[[], object]) -> int:

@@ -33,7 +33,6 @@ from whetstone.data.export_formats.formats import VERL
 from whetstone.data.export_formats.write import export_format_named, write_export
 from whetstone.data.files import read_problems, write_problems
 from whetstone.data.select import Selection, select
-from whetstone.data.strengthen.forms import UnreadableTests, read_tests
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.runs import Runs
 from whetstone.data.validate.validator import Validator, settle
@@ -42,6 +41,7 @@ from whetstone.judge.instruction import instruction
 from whetstone.judge.judging import conclude
 from whetstone.judge.options import JudgeOptions
 from whetstone.run.checks import check_judging
+from whetstone_curation.strengthen.forms import UnreadableTests, read_tests
 
 STATEMENT = "A train leaves at nine and travels 84 km at 42 km/h. How long does it travel, in hours?"
 TRAIN: dict[str, Any] = {

@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from whetstone.cli import (
-    data_audit,
     data_build,
-    data_checkers,
     data_convert,
     data_difficulty,
     data_prepare,
     data_show,
     data_steps,
-    data_strengthen,
     data_validate,
 )
+from whetstone.cli.package_commands import add_package_actions
 
 
 def add_parser(subparsers: Any) -> None:
@@ -30,10 +28,8 @@ def add_parser(subparsers: Any) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     data_prepare.add_action(actions)
     data_show.add_action(actions)
-    data_checkers.add_action(actions)
     data_validate.add_action(actions)
-    data_audit.add_action(actions)
-    data_strengthen.add_action(actions)
+    add_package_actions(actions, "data")
     data_steps.add_actions(actions)
     data_difficulty.add_action(actions)
     data_convert.add_action(actions)

@@ -21,11 +21,9 @@ from whetstone.cli.data_convert import Conversion, convert
 from whetstone.cli.data_difficulty import difficulty_step
 from whetstone.cli.data_prepare import PrepareFiles, run_prepare
 from whetstone.cli.data_steps import Report, StepFiles, decontaminate, dedupe, run_select
-from whetstone.cli.data_strengthen import strengthen
 from whetstone.cli.data_validate import ValidateFiles, validate
 from whetstone.cli.flags import add_command
 from whetstone.cli.judge_options import JudgeMachine
-from whetstone.cli.model_writing import GeneratorReplies
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
 from whetstone.core.outputs import check_outputs, work_folder
@@ -41,14 +39,12 @@ from whetstone.data.contamination import Decontamination
 from whetstone.data.dataset import SPLITS, check_destination, is_dataset, open_problems, place_of, publish
 from whetstone.data.duplicates import Deduplication
 from whetstone.data.pass_rate import DifficultyStep
-from whetstone.data.pipeline import Pipeline, PipelineStep, load_pipeline
+from whetstone.data.pipeline import STEP_PLUGINS, Pipeline, PipelineStep, load_pipeline
 from whetstone.data.prepare import PreparationPlan
 from whetstone.data.select import Selection
 from whetstone.data.sources.table import source_named
-from whetstone.data.strengthen.strengthener import Effort
 from whetstone.data.validate.policy import read_policy
 from whetstone.data.validate.settings import ValidationSettings
-from whetstone.evaluate.replies.settings import EndpointSettings
 
 _DESCRIPTION = """\
 Build a dataset from a pipeline file: sources, steps in their order, export format. Every step is the command
@@ -175,25 +171,26 @@ def _input_files(settings: Section) -> list[str]:
             return []
 
 
-def _run_step(settings: Section, source: str, out: str, workers: int) -> None:
+def _run_step(stage: _Stage, source: str, out: str, workers: int) -> None:
     """Run the function of a step's command on a set."""
+    if stage.command in STEP_PLUGINS:
+        STEP_PLUGINS[stage.command].run(source, out, stage.settings, workers)
+        return
     files = StepFiles(set=source, out=out, replace=True)
     machine = JudgeMachine(workers=workers)
-    match settings:
-        case ValidationSettings():
+    match stage.settings:
+        case ValidationSettings() as settings:
             validate(ValidateFiles(set=source, out=out, replace=True), settings, machine)
-        case Effort():
-            strengthen(files, settings, GeneratorReplies(), EndpointSettings(), machine)
-        case Deduplication():
+        case Deduplication() as settings:
             dedupe(files, settings)
-        case Decontamination():
+        case Decontamination() as settings:
             decontaminate(files, settings, Report())
-        case DifficultyStep():
+        case DifficultyStep() as settings:
             difficulty_step(files, settings, machine)
-        case Selection():
+        case Selection() as settings:
             run_select(files, settings)
         case _:
-            raise TypeError(f"no step has settings of type {type(settings).__name__}")
+            raise TypeError(f"no step has settings of type {type(stage.settings).__name__}")
 
 
 def _check_inputs(file: str, pipeline: Pipeline) -> None:
@@ -286,7 +283,7 @@ def _run_stages(
             if isinstance(stage.settings, PreparationPlan):
                 run_prepare(stage.settings, PrepareFiles(out=str(folder), replace=True))
             else:
-                _run_step(stage.settings, before or "", str(folder), workers)
+                _run_step(stage, before or "", str(folder), workers)
         records.append(step := _step_record(stage, folder, card, count))
         if not step.kept:
             raise UserError(

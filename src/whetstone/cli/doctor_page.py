@@ -20,6 +20,7 @@ _EXTRAS = {
     "lora": "training of adapters (LoRA)",
     "serve": "the judge over HTTP, and `whetstone view`",
     "programs": "the packages that competition programs import",
+    "parquet": "datasets and exports in Parquet",
     "data": "public datasets",
     "eval": "evaluation of OpenAI-compatible endpoints",
     "ray": "the judge and training on several machines",

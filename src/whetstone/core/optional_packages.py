@@ -19,12 +19,20 @@ PACKAGE_OF_COMMAND = {
     "rejudge": "whetstone-exam",
     "eval.rejudge": "whetstone-graders",
     "eval.rating": "whetstone-graders",
+    "data.audit": "whetstone-curation",
+    "data.checkers": "whetstone-curation",
+    "data.strengthen": "whetstone-curation",
 }
 
 
 def install_command(package: str) -> str:
     """Return the command that installs an optional package of this repository."""
     return f"pip install ./packages/{package.removeprefix('whetstone-')}"
+
+
+def missing_package(subject: str, package: str) -> str:
+    """Return the message that a subject needs an optional package, with the remedy."""
+    return f"{subject} needs the package {package}; install it: {install_command(package)}"
 
 
 def load_part(group: str, name: str, *, subject: str, package: str) -> Any:
@@ -35,7 +43,7 @@ def load_part(group: str, name: str, *, subject: str, package: str) -> Any:
     """
     installed = _entry_points(group)
     if name not in installed.names:
-        raise UserError(f"{subject} needs the package {package}; install it: {install_command(package)}")
+        raise UserError(missing_package(subject, package))
     return installed[name].load()
 
 

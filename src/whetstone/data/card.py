@@ -9,14 +9,15 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow
 from msgspec import Struct
 
 from whetstone import __version__
+from whetstone.core.plugins import installed_plugins
 from whetstone.core.problem import (
     NoTests,
     Problem,
@@ -26,15 +27,16 @@ from whetstone.core.problem import (
     StdinTests,
     case_count,
 )
-from whetstone.data.checkers.evidence import written_checker
 from whetstone.data.decisions import ProblemDecision
 from whetstone.data.pass_rate import rate_of
-from whetstone.data.strengthen.evidence import evidence_of
 
 CARD_FILE = "card.json"
 PAGE_FILE = "card.html"
 # Dropped or marked problems that the card shows for each reason.
 EXAMPLES = 4
+# Entry points of this group have the name of a field of the card, `checkers` or `strengthened`. Each is a
+# function from a problem to a record of that field, or None.
+EVIDENCE_PLUGINS = "whetstone.card_evidence"
 
 # Untrusted values could be many. Further values of a property count as `other`.
 _KINDS = 100
@@ -168,8 +170,8 @@ class Census:
         self._tests = 0
         self._counts: dict[str, Counter[str]] = {name: Counter() for name in _PROPERTIES}
         self._references: Counter[str] = Counter()
-        self._checkers: list[CheckerRecord] = []
-        self._strengthened: list[StrengthRecord] = []
+        self._evidence_of = installed_plugins(EVIDENCE_PLUGINS)
+        self._evidence: dict[str, list[Any]] = {name: [] for name in self._evidence_of}
         self._reasons: dict[tuple[str, str, str], int] = {}
         self._examples: dict[tuple[str, str, str], list[ProblemDecision]] = {}
 
@@ -181,14 +183,9 @@ class Census:
             _count(self._counts[name], property_of(problem))
         for reference in problem.references:
             _count(self._references, reference.language)
-        if (checker_evidence := written_checker(problem)) is not None:
-            self._checkers.append(
-                CheckerRecord(problem.id, checker_evidence.model, checker_evidence.summary())
-            )
-        if (strength := evidence_of(problem)) is not None:
-            self._strengthened.append(
-                StrengthRecord(problem.id, strength.first, strength.added, strength.summary())
-            )
+        for name, evidence_of in self._evidence_of.items():
+            if (record := evidence_of(problem)) is not None:
+                self._evidence[name].append(record)
 
     def decide(self, decision: ProblemDecision) -> None:
         """Count one decision."""
@@ -212,10 +209,10 @@ class Census:
             versions={
                 "whetstone": __version__,
                 "python": platform.python_version(),
-                "pyarrow": pyarrow.__version__,
+                "pyarrow": _pyarrow_version(),
             },
-            checkers=self._checkers,
-            strengthened=self._strengthened,
+            checkers=self._evidence.get("checkers", []),
+            strengthened=self._evidence.get("strengthened", []),
             pipeline=pipeline,
             **counts,
         )
@@ -237,6 +234,13 @@ class Census:
             if key[0] == step
         ]
         return sorted(reasons, key=lambda r: (r.action, -r.count, r.reason))
+
+
+def _pyarrow_version() -> str:
+    try:
+        return version("pyarrow")
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def read_card(folder: Path) -> Card | None:

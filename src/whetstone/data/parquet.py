@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from whetstone.core.errors import UserError, did_you_mean
+from whetstone.core.parquet import pa, pq
 from whetstone.core.problem import Problem
 from whetstone.data.explain import explain, known_columns
 

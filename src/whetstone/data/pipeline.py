@@ -1,17 +1,21 @@
 """The pipeline of a dataset in one file: sources or a set, steps, and published counts.
 
-The section of a step is the settings class of its command. ``cli/data_build.py`` runs the steps.
+The section of a step is the settings class of its command. ``cli/data_build.py`` runs the steps. Installed
+packages add steps by entry points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from pydantic import Field, model_validator
+from msgspec import Struct
+from pydantic import Field, create_model, model_validator
 
 from whetstone.core.errors import did_you_mean
+from whetstone.core.optional_packages import missing_package
+from whetstone.core.plugins import installed_plugins
 from whetstone.core.settings import Natural, NonEmpty, Section, read_mapping, read_settings
 from whetstone.core.shipped_recipes import recipe_file
 from whetstone.data.contamination import Decontamination
@@ -20,17 +24,28 @@ from whetstone.data.export_formats.write import ExportFormatName
 from whetstone.data.pass_rate import DifficultyStep
 from whetstone.data.prepare import PreparationPlan
 from whetstone.data.select import Selection
-from whetstone.data.strengthen.strengthener import Effort
 from whetstone.data.validate.settings import ValidationSettings
 
 EXAMPLE = "recipes/data/builtin.yaml"
+# The steps of the package whetstone-curation.
+_CURATION = ("strengthen",)
+
+
+class StepPlugin(Struct, frozen=True):
+    """A step of an installed package. run: called with the set, the output folder, the options, and the
+    number of the judge's workers."""
+
+    settings: type[Section]
+    run: Callable[[str, str, Any, int], object]
+
+
+STEP_PLUGINS: dict[str, StepPlugin] = installed_plugins("whetstone.data_steps")
 
 
 class PipelineStep(Section):
     """One step: the options of one command."""
 
     validate_: Annotated[ValidationSettings | None, Field(alias="validate")] = None
-    strengthen: Effort | None = None
     dedupe: Deduplication | None = None
     decontaminate: Decontamination | None = None
     difficulty: DifficultyStep | None = None
@@ -44,6 +59,8 @@ class PipelineStep(Section):
         known = [field.alias or name for name, field in cls.model_fields.items()]
         given = cast("dict[str, Any]", values) if isinstance(values, dict) else {}
         for name in given:
+            if name in _CURATION and name not in known:
+                raise ValueError(missing_package(f"the step `{name}`", "whetstone-curation"))
             if name not in known:
                 hint = did_you_mean(str(name), known)
                 raise ValueError(f"no step `{name}`{hint} (known: {', '.join(known)})")
@@ -61,6 +78,13 @@ class PipelineStep(Section):
     def options(self) -> Section:
         """The options of the step."""
         return getattr(self, next(iter(self.model_fields_set)))
+
+
+if TYPE_CHECKING:
+    AnyStep = PipelineStep
+else:
+    _ADDED = {name: (plugin.settings | None, None) for name, plugin in STEP_PLUGINS.items()}
+    AnyStep = create_model("PipelineStep", __base__=PipelineStep, **_ADDED)
 
 
 class _ExportSection(Section):
@@ -85,7 +109,7 @@ class Pipeline(Section):
     title: str = ""
     prepare: PreparationPlan | None = None
     start: NonEmpty | None = None
-    steps: tuple[PipelineStep, ...] = ()
+    steps: tuple[AnyStep, ...] = ()
     export_format: _ExportSection | None = None
     published: tuple[_ReportedCount, ...] = ()
 

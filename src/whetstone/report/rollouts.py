@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 from msgspec import Struct
 
 from whetstone.core.errors import UserError
@@ -25,25 +23,23 @@ from whetstone.report.reply_rows import verdict_word
 
 _NAME = re.compile(r"step-(\d+)\.parquet")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_SCHEMA = pa.schema(
-    [
-        ("step", pa.int64()),
-        ("problem_id", pa.string()),
-        ("prompt", pa.string()),
-        ("reply", pa.string()),
-        ("program", pa.string()),
-        ("verdict", pa.string()),
-        ("reason", pa.string()),
-        ("reward", pa.float64()),
-        ("finish_reason", pa.string()),
-        ("tokens", pa.int64()),
-        ("version_min", pa.int64()),
-        ("version_max", pa.int64()),
-        ("cases", pa.string()),
-        ("accepted", pa.bool_()),
-        ("dialogue", pa.string()),
-    ]
-)
+_COLUMNS = {
+    "step": "int64",
+    "problem_id": "string",
+    "prompt": "string",
+    "reply": "string",
+    "program": "string",
+    "verdict": "string",
+    "reason": "string",
+    "reward": "float64",
+    "finish_reason": "string",
+    "tokens": "int64",
+    "version_min": "int64",
+    "version_max": "int64",
+    "cases": "string",
+    "accepted": "bool",
+    "dialogue": "string",
+}
 
 
 class StoredRollout(Struct, frozen=True):
@@ -101,7 +97,9 @@ class RolloutWriter:
     def write(self, step: int, rollouts: Sequence[StoredRollout]) -> Path:
         """Write a step's rollouts, and replace an earlier file of that step. Returns the path of the file."""
         target = self.folder / f"step-{step:06d}.parquet"
-        table = pa.Table.from_pylist([_to_row(rollout) for rollout in rollouts], schema=_SCHEMA)
+        from whetstone.core.parquet import pa, pq
+
+        table = pa.Table.from_pylist([_to_row(rollout) for rollout in rollouts], schema=_schema())
         # A page may read the folder at any time, so a file appears complete or not at all.
         with replacing(target) as temporary:
             pq.write_table(table, temporary, compression="zstd")
@@ -115,12 +113,20 @@ class RolloutWriter:
         return len(later)
 
 
+def _schema() -> Any:
+    from whetstone.core.parquet import pa
+
+    return pa.schema({name: pa.type_for_alias(kind) for name, kind in _COLUMNS.items()})
+
+
 def rollout_columns(path: Path, names: list[str]) -> list[list[Any]] | None:
     """Return columns of a file; None if it cannot be read. A column that an earlier version did not write is
     None in each row."""
+    from whetstone.core.parquet import pa, pq
+
     try:
         # One thread: files are small, and handing columns to threads costs more than reading them.
-        read = pq.read_table(path, columns=names, schema=_SCHEMA, use_threads=False)
+        read = pq.read_table(path, columns=names, schema=_schema(), use_threads=False)
         return [read.column(name).to_pylist() for name in names]
     except (OSError, ValueError, pa.ArrowException, KeyError):  # ValueError: text that is not UTF-8
         return None
@@ -138,9 +144,11 @@ def rollout_files(run_dir: str | Path) -> list[Path]:
 
 def read_rollouts(run_dir: str | Path, step: int) -> list[StoredRollout]:
     """Return the rollouts of a step, in file order. Raises UserError for a missing or damaged file."""
+    from whetstone.core.parquet import pa, pq
+
     path = Path(run_dir) / "rollouts" / f"step-{step:06d}.parquet"
     try:
-        rows: list[dict[str, Any]] = pq.read_table(path, schema=_SCHEMA).to_pylist()
+        rows: list[dict[str, Any]] = pq.read_table(path, schema=_schema()).to_pylist()
         return [_from_row(row) for row in rows]
     except (OSError, ValueError, TypeError, RecursionError, pa.ArrowException, KeyError) as error:
         raise UserError(

@@ -7,11 +7,10 @@ A problem that the other judge would score by other rules is never written silen
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 from msgspec import Struct
 
 from whetstone.core.problem import (
@@ -26,8 +25,11 @@ from whetstone.judge.instruction import instruction
 
 Row = dict[str, Any]
 
+ColumnType = str | list[Any] | dict[str, Any]
+"""A type of Arrow: its name, a list with the type of the items, or the types of a structure's fields."""
+
 # Messages of a chat.
-CHAT = pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))
+CHAT: ColumnType = [{"role": "string", "content": "string"}]
 
 
 class NotRepresentable(Exception):
@@ -44,7 +46,7 @@ class ExportFormat(Struct, frozen=True):
 
     name: str
     title: str
-    schema: pa.Schema
+    schema: Mapping[str, ColumnType]
     row: Callable[[Problem, str, int], Row]
     carries: str
     way_out: str

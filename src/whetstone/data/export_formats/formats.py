@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
-
 from whetstone.core.problem import CallTests, Problem
 from whetstone.data.export_formats.export_format import (
     CHAT,
+    ColumnType,
     ExportFormat,
     NotRepresentable,
     Row,
@@ -35,15 +34,13 @@ from whetstone.data.export_formats.export_format import (
 WHOLE = "whetstone"
 
 _SCORED_SOURCES = ("codecontests", "codeforces", "apps", "taco")
-_VERL_SCHEMA = pa.schema({
-    "data_source": pa.string(),
+_VERL_SCHEMA: dict[str, ColumnType] = {
+    "data_source": "string",
     "prompt": CHAT,
-    "ability": pa.string(),
-    "reward_model": pa.struct({"style": pa.string(), "ground_truth": pa.string()}),
-    "extra_info": pa.struct({
-        "split": pa.string(), "index": pa.int64(), "id": pa.string(), "reference": pa.string(),
-    }),
-})  # fmt: skip
+    "ability": "string",
+    "reward_model": {"style": "string", "ground_truth": "string"},
+    "extra_info": {"split": "string", "index": "int64", "id": "string", "reference": "string"},
+}
 
 
 def _verl_row(problem: Problem, split: str, index: int) -> Row:
@@ -143,7 +140,7 @@ def _prime_cases(problem: Problem) -> list[dict[str, Any]]:
 PRIME = ExportFormat(
     name="prime",
     title="PrimeIntellect's verifiable-coding-problems and SYNTHETIC-1",
-    schema=pa.schema([pa.field(name, pa.string()) for name in _PRIME_COLUMNS]),
+    schema=dict.fromkeys(_PRIME_COLUMNS, "string"),
     row=_prime_row,
     carries="stdin tests compared as text, and calls of Python functions with positional arguments",
     way_out="leave them out with `whetstone data select --kinds stdin,call`, "
@@ -168,9 +165,7 @@ def _trl_row(problem: Problem, split: str, index: int) -> Row:
 TRL = ExportFormat(
     name="trl",
     title="TRL's GRPOTrainer, the whole problem in a column for the reward function",
-    schema=pa.schema(
-        {"prompt": CHAT, "id": pa.string(), "source": pa.string(), "problem": pa.string()},
-    ),
+    schema={"prompt": CHAT, "id": "string", "source": "string", "problem": "string"},
     row=_trl_row,
     carries="everything",
     way_out="",
@@ -182,20 +177,18 @@ TRL = ExportFormat(
 # Read in open-r1 0056faa. A Python program reads the ``input`` of a case, and its output is compared with
 # ``output`` line by line. Missing and additional lines do not count. Functions are never called, so only
 # stdin tests are written. ``prompt`` is text, the default of its ``dataset_prompt_column``.
-_OPEN_R1_CASE = pa.struct(
-    {"fn_name": pa.string(), "input": pa.string(), "output": pa.string(), "type": pa.string()},
-)
-_OPEN_R1_SCHEMA = pa.schema({
-    "source": pa.string(),
-    "task_type": pa.string(),
-    "in_source_id": pa.string(),
-    "problem_statement": pa.string(),
-    "prompt": pa.string(),
-    "gold_standard_solution": pa.string(),
-    "problem_id": pa.string(),
-    "metadata": pa.string(),
-    "verification_info": pa.struct({"language": pa.string(), "test_cases": pa.list_(_OPEN_R1_CASE)}),
-})  # fmt: skip
+_OPEN_R1_CASE = {"fn_name": "string", "input": "string", "output": "string", "type": "string"}
+_OPEN_R1_SCHEMA: dict[str, ColumnType] = {
+    "source": "string",
+    "task_type": "string",
+    "in_source_id": "string",
+    "problem_statement": "string",
+    "prompt": "string",
+    "gold_standard_solution": "string",
+    "problem_id": "string",
+    "metadata": "string",
+    "verification_info": {"language": "string", "test_cases": [_OPEN_R1_CASE]},
+}
 
 
 def _open_r1_row(problem: Problem, split: str, index: int) -> Row:

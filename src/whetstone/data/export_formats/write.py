@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from msgspec import Struct
 
 from whetstone.core.errors import UserError, did_you_mean
@@ -16,7 +14,7 @@ from whetstone.core.outputs import replacing
 from whetstone.core.problem import Problem
 from whetstone.core.settings import checked
 from whetstone.data.dataset import SPLITS, is_dataset, open_problems
-from whetstone.data.export_formats.export_format import ExportFormat, NotRepresentable, Row
+from whetstone.data.export_formats.export_format import ColumnType, ExportFormat, NotRepresentable, Row
 from whetstone.data.export_formats.formats import OPEN_R1, PRIME, TRL, VERL, VERL_WHOLE
 
 EXPORT_FORMATS = {
@@ -103,14 +101,27 @@ def _rows(
 
 
 def _write(file: Path, export_format: ExportFormat, rows: Iterator[Row]) -> int:
+    from whetstone.core.parquet import pa, pq
+
+    schema = pa.schema({name: _arrow_type(kind) for name, kind in export_format.schema.items()})
     count = 0
-    with pq.ParquetWriter(file, export_format.schema, compression="zstd") as writer:
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         batch: list[Row] = []
         for row in rows:
             batch.append(row)
             count += 1
             if len(batch) == _ROWS:
-                writer.write_table(pa.Table.from_pylist(batch, schema=export_format.schema))
+                writer.write_table(pa.Table.from_pylist(batch, schema=schema))
                 batch = []
-        writer.write_table(pa.Table.from_pylist(batch, schema=export_format.schema))
+        writer.write_table(pa.Table.from_pylist(batch, schema=schema))
     return count
+
+
+def _arrow_type(kind: ColumnType) -> Any:
+    from whetstone.core.parquet import pa
+
+    if isinstance(kind, str):
+        return pa.type_for_alias(kind)
+    if isinstance(kind, list):
+        return pa.list_(_arrow_type(kind[0]))
+    return pa.struct({name: _arrow_type(field) for name, field in kind.items()})

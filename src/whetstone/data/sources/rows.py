@@ -89,8 +89,7 @@ def _reader(path: Path) -> Callable[[Path], _Rows]:
 
 
 def _parquet(path: Path) -> _Rows:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    from whetstone.core.parquet import pa, pq
 
     size = path.stat().st_size
     try:
@@ -105,7 +104,7 @@ def _parquet(path: Path) -> _Rows:
 
 
 def _arrow(path: Path) -> _Rows:
-    import pyarrow as pa
+    from whetstone.core.parquet import pa
 
     try:
         # Mapped, so that only the batches in use are in memory.

@@ -1,4 +1,5 @@
-"""All sources by name. The module with the converter of a source is imported when the source is used."""
+"""All sources by name: those of this package, and those of installed packages (entry points of the group
+``whetstone.sources``). The module with the converter of a source is imported when the source is used."""
 
 from __future__ import annotations
 
@@ -6,25 +7,30 @@ import importlib
 import tomllib
 from collections.abc import Iterator
 from importlib import resources
+from importlib.metadata import entry_points
 from typing import Any
 
 import msgspec
 
 from whetstone.core.errors import UserError, did_you_mean
+from whetstone.core.optional_packages import missing_package
 from whetstone.data.sources.source import DatasetSource
 
-# Source name -> module of this package, whose `SOURCE` is not in the file.
-_MODULES = {"kattis": "kattis", "kodcode": "kodcode", "open-r1-codeforces": "open_r1_codeforces"}
 _TABLES: dict[str, dict[str, Any]] = tomllib.loads(
     resources.files("whetstone.data.sources").joinpath("sources.toml").read_text(encoding="utf-8")
 )
-SOURCE_NAMES = tuple(sorted({*_TABLES, *_MODULES}))
+_INSTALLED = entry_points(group="whetstone.sources")
+SOURCE_NAMES = tuple(sorted({*_TABLES, *_INSTALLED.names}))
+# The sources of the package whetstone-curation.
+_CURATION = ("kattis", "kodcode", "open-r1-codeforces")
 
 
 def source_named(name: str) -> DatasetSource:
     """Return a source by name. Raises UserError for an unknown one."""
-    if name in _MODULES:
-        return importlib.import_module(f"whetstone.data.sources.{_MODULES[name]}").SOURCE
+    if name in _INSTALLED.names:
+        return _INSTALLED[name].load()
+    if name in _CURATION:
+        raise UserError(missing_package(f"the source `{name}`", "whetstone-curation"))
     if name not in _TABLES:
         raise UserError(
             f"no source `{name}`{did_you_mean(name, SOURCE_NAMES)} (list them: whetstone data show sources)"

@@ -15,11 +15,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from msgspec import Struct
 
 from whetstone.core.errors import UserError
+from whetstone.core.parquet import pa, pq
 from whetstone.core.problem import Problem
 from whetstone.core.real_numbers import finite_number
 from whetstone.integrations.rows import problem_of, read_integer, reply_text

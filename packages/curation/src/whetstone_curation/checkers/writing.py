@@ -1,0 +1,184 @@
+"""A model writes checkers for the problems of a set that need one; those that pass the trial are used.
+
+It works in rounds while there are attempts left: one request for every problem without a checker, then the
+trials. Replies and trials are stored in a journal, so an interrupted run is resumed without repeating any.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Problem, PythonChecker
+from whetstone.data.dataset import open_problems, transform
+from whetstone.data.decisions import ProblemDecision
+from whetstone.data.resumable import digest_of, in_order
+from whetstone.data.validate.policy import Policy
+from whetstone.data.validate.runs import JudgesPrograms, Runs
+from whetstone.evaluate.plan import SamplingPlan
+from whetstone.evaluate.replies.writer import ReplyWriter
+from whetstone_curation.checkers.asking import checker_in, needs_checker, question
+from whetstone_curation.checkers.evidence import with_checker
+from whetstone_curation.checkers.trial import CheckerRejected, run_trial
+from whetstone_curation.journal import CheckerJournal, TrialEntry
+from whetstone_curation.reply_rounds import ReplyRounds, Watch
+
+STEP = "checkers"
+
+
+class CheckerWritingSummary(Struct):
+    """The results as counts. ``kept`` of ``needed`` problems have a checker; ``why`` counts the others by
+    reason."""
+
+    problems: int = 0
+    needed: int = 0
+    kept: int = 0
+    why: Counter[str] = field(default_factory=Counter[str])
+
+
+def journal_path(out: str | Path) -> Path:
+    """Return the journal file of an unfinished run to ``out``."""
+    return Path(out).with_name(f"{Path(out).name}.checkers.jsonl")
+
+
+class CheckerWriting:
+    """A run over a set. ``plan.n`` is the number of attempts, ``model`` the name in the evidence."""
+
+    def __init__(
+        self,
+        source: str | Path,
+        judge: JudgesPrograms,
+        writer: ReplyWriter,
+        plan: SamplingPlan,
+        model: str,
+        *,
+        say: Callable[[str], None] = lambda line: None,
+        minute_s: float = 60.0,
+    ) -> None:
+        """``say`` gets a line about pending requests every ``minute_s`` seconds."""
+        self._source, self._plan, self._model = source, plan, model
+        self._asking = ReplyRounds(source, writer, plan, question, say=say, minute_s=minute_s)
+        self._policy = Policy(judge_attempts=1)
+        self._runs = Runs(judge, self._policy.judge_attempts)
+
+    def run(
+        self, out: str | Path, journal: CheckerJournal, threads: int, watch: Watch
+    ) -> CheckerWritingSummary:
+        """Request and try checkers and write ``out``. Raises UserError for a set without a suitable problem,
+        and for an endpoint that answers no request."""
+        open_ = self._needing()
+        try:
+            for attempt in range(self._plan.n):
+                wanting = {id_ for id_, digest in open_.items() if self._kept(journal, id_, digest) is None}
+                self._asking.ask(journal, open_, wanting, attempt, watch)
+                self._try_all(journal, open_, wanting, attempt, threads, watch)
+        except BaseException:
+            # Threads that wait for a judgement start no other one.
+            self._runs.stop()
+            raise
+        self._asking.check(journal)
+        written = CheckerWritingSummary(needed=len(open_), why=Counter())
+
+        def step(problems: Iterator[Problem]) -> Iterator[Problem | ProblemDecision]:
+            for problem in problems:
+                written.problems += 1
+                yield from self._settled(problem, open_, journal, written)
+
+        transform(self._source, out, step)
+        return written
+
+    def _needing(self) -> dict[str, str]:
+        """Return ids and digests of the problems that need a checker and have references to try it on."""
+        needing = [problem for problem in open_problems(self._source) if needs_checker(problem)]
+        if not needing:
+            raise UserError(
+                f"{self._source}: no problem needs a checker: none with stdin tests leaves several answers "
+                "open; mark them with `whetstone data validate --mark several_answers`"
+            )
+        if not any(problem.references for problem in needing):
+            raise UserError(
+                f"{self._source}: none of the {len(needing)} problems that need a checker has a reference, "
+                "and without one a checker cannot be tried; add right programs as `references`"
+            )
+        return {problem.id: digest_of(problem) for problem in needing if problem.references}
+
+    def _kept(self, journal: CheckerJournal, id_: str, digest: str) -> TrialEntry | None:
+        trials = (journal.trials.get((id_, digest, attempt)) for attempt in range(self._plan.n))
+        return next((trial for trial in trials if trial is not None and trial.evidence is not None), None)
+
+    def _try_all(
+        self,
+        journal: CheckerJournal,
+        open_: dict[str, str],
+        wanting: set[str],
+        attempt: int,
+        threads: int,
+        watch: Watch,
+    ) -> None:
+        todo = {
+            id_
+            for id_ in wanting
+            if (id_, open_[id_], attempt) in journal.replies
+            and (id_, open_[id_], attempt) not in journal.trials
+        }
+
+        def work(problem: Problem) -> TrialEntry:
+            digest = open_[problem.id]
+            return self._try(problem, digest, attempt, journal.replies[problem.id, digest, attempt])
+
+        problems = (problem for problem in open_problems(self._source) if problem.id in todo)
+        with closing(in_order(problems, work, lambda: None, threads, None)) as trials:
+            for done, (_, trial) in enumerate(trials, 1):
+                journal.add(trial)
+                watch(f"trying {attempt + 1}", done, len(todo))
+
+    def _try(self, problem: Problem, digest: str, attempt: int, reply: str) -> TrialEntry:
+        source, why = checker_in(reply)
+        if why:
+            return TrialEntry(problem.id, digest, attempt, reason="no_checker", detail=why)
+        try:
+            evidence = run_trial(problem, PythonChecker(source), self._runs, self._policy)
+        except CheckerRejected as refused:
+            return TrialEntry(problem.id, digest, attempt, reason=refused.reason, detail=str(refused))
+        return TrialEntry(problem.id, digest, attempt, source=source, evidence=evidence)
+
+    def _settled(
+        self, problem: Problem, open_: dict[str, str], journal: CheckerJournal, written: CheckerWritingSummary
+    ) -> Iterator[Problem | ProblemDecision]:
+        """Yield the problem with its checker, or unchanged with a mark that states the reason."""
+        # The digest is part of every key, so that replies to an earlier text of the problem do not count.
+        digest = open_.get(problem.id)
+        if digest is None:
+            if needs_checker(problem):
+                yield _mark(problem, "checker_untried", "it has no reference to try a checker on", written)
+            yield problem
+            return
+        kept = self._kept(journal, problem.id, digest)
+        if kept is not None and kept.evidence is not None:
+            written.kept += 1
+            yield ProblemDecision(
+                problem.id, STEP, "mark", "checker_written", kept.evidence.summary(), problem.source
+            )
+            yield with_checker(problem, kept.source, kept.evidence, self._model, kept.attempt)
+            return
+        trials = [journal.trials.get((problem.id, digest, attempt)) for attempt in range(self._plan.n)]
+        # The last attempt's reason is named; the others are in the journal.
+        last = next((trial for trial in reversed(trials) if trial is not None), None)
+        if last is None:
+            error = self._asking.failures.get(problem.id, "no reply")
+            yield _mark(problem, "checker_not_had", error, written)
+        else:
+            yield _mark(problem, "checker_refused", f"{last.reason}: {last.detail}", written)
+            written.why[last.reason] += 1
+        yield problem
+
+
+def _mark(problem: Problem, reason: str, detail: str, written: CheckerWritingSummary) -> ProblemDecision:
+    if reason != "checker_refused":
+        written.why[reason] += 1
+    return ProblemDecision(problem.id, STEP, "mark", reason, detail, problem.source)

@@ -1,0 +1,149 @@
+"""``whetstone data strengthen``: add tests to problems whose tests accept wrong programs."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from msgspec import Struct
+from rich.console import Console
+
+from whetstone.cli.data_steps import StepFiles
+from whetstone.cli.flags import add_command
+from whetstone.cli.judge_options import JudgeMachine
+from whetstone.core.problem import Problem
+from whetstone.core.progress import Progress
+from whetstone.evaluate.replies.settings import EndpointSettings
+from whetstone_curation.model_writing import GeneratorReplies, model_of, progress_callbacks
+from whetstone_curation.strengthen.strengthener import Effort, StrengthenOutcome
+from whetstone_curation.strengthen.whole_set import (
+    GeneratedInputs,
+    StrengthenTally,
+    count_problems,
+    journal_path,
+    strengthen_set,
+)
+
+_EXAMPLES = """\
+examples:
+  whetstone data strengthen sets/valid --out sets/strong
+  whetstone data strengthen sets/valid --out sets/strong --tests 16 --budget 0.2 --mutants 120
+  whetstone data strengthen sets/valid --out sets/strong --programs replies.jsonl
+  whetstone data strengthen sets/valid --out sets/strong --endpoint http://127.0.0.1:8000/v1
+
+New inputs are boundary values, changed inputs and draws of the types that the existing ones have. All
+references that the tests accept must give the same answer. A new test is kept if it rejects a wrong program
+that the tests accept, a mutant of a reference or a known wrong program, or if its input or answer is of a
+new kind.
+
+With --endpoint, a model writes generators of further inputs. They run in the sandbox only, and the same
+rules apply to their inputs.
+
+--programs gives programs of the problems, such as replies of a model. Every new test is passed by the correct
+ones ("correct": true) and, if possible, rejects the wrong ones (false). Programs without a label vote: an
+input is dropped if most of those that the tests accept contradict the references on it.
+
+No problem is dropped. The same command resumes.
+"""
+
+
+def add_action(actions: Any) -> None:
+    """Declare the action."""
+    add_command(
+        actions,
+        "strengthen",
+        strengthen,
+        help="add tests that reject wrong programs which the present tests accept",
+        description="Make new inputs from those of the tests. The references "
+        "give the expected outputs. Add those tests that reject wrong programs which the "
+        "present tests accept.",
+        epilog=_EXAMPLES,
+    )
+
+
+def strengthen(
+    files: StepFiles,
+    effort: Effort,
+    plan: GeneratorReplies,
+    endpoint: EndpointSettings,
+    machine: JudgeMachine,
+) -> int:
+    """Add tests. Raises UserError for unreadable input and unwritable output."""
+    files.check()
+    problems = count_problems(files.set)
+    with ExitStack() as stack:
+        progress = stack.enter_context(Progress())
+        generators = (
+            _request_generators(files, plan, endpoint, stack, progress)
+            if endpoint.endpoint
+            else _WrittenGenerators()
+        )
+        judge = stack.enter_context(machine.judge())
+        work = progress.begin("strengthening", problems)
+
+        def watch(problem: Problem, found: StrengthenOutcome) -> None:
+            work.advance()
+
+        try:
+            tally = strengthen_set(
+                files.set,
+                files.out,
+                judge,
+                effort,
+                problems,
+                workers=machine.workers,
+                minimum_tier=machine.minimum_tier,
+                packages=machine.environment,
+                generators=generators.label,
+                generated=generators.inputs,
+                watch=watch,
+            )
+        except KeyboardInterrupt:
+            progress.say(f"results so far are in {journal_path(files.out)}; the same command resumes")
+            raise
+        if generators.journal is not None:
+            generators.journal.remove()
+    _print_summary(files.out, tally, Console())
+    return 0
+
+
+class _WrittenGenerators(Struct, frozen=True):
+    """Generators written by a model, and the label of the model. Without an endpoint there are none."""
+
+    label: str = ""
+    inputs: GeneratedInputs = lambda problem, answers: ()
+    journal: Any = None
+
+
+def _request_generators(
+    files: StepFiles,
+    plan: GeneratorReplies,
+    endpoint: EndpointSettings,
+    stack: ExitStack,
+    progress: Progress,
+) -> _WrittenGenerators:
+    """Let the model write the generators. Raises UserError for an endpoint that does not answer."""
+    from whetstone_curation.journal import CheckerJournal
+    from whetstone_curation.strengthen.generator_writing import Generators
+    from whetstone_curation.strengthen.generator_writing import journal_path as replies_path
+
+    model = model_of(plan, endpoint)
+    journal = stack.enter_context(CheckerJournal(replies_path(files.out), model.how))
+    watch, log = progress_callbacks(progress)
+    generators = Generators(files.set, model.writer, plan, journal, say=log)
+    generators.ask(watch)
+    return _WrittenGenerators(model.label, generators.inputs, journal)
+
+
+def _print_summary(out: str, tally: StrengthenTally, console: Console) -> None:
+    line = f"{out}: {tally.stronger} of {tally.problems} problems got {tally.tests} new tests"
+    console.print(line, highlight=False, soft_wrap=True)
+    for title, (tried, before, after) in (("mutants", tally.mutants), ("known wrong programs", tally.wrong)):
+        if tried:
+            console.print(
+                f"  {title} rejected: {before} of {tried} before, {after} now",
+                highlight=False,
+                soft_wrap=True,
+            )
+    for reason, number in sorted(tally.why.items()):
+        console.print(f"  unchanged, {reason}: {number}", highlight=False, soft_wrap=True)

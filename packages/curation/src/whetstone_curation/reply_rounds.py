@@ -1,0 +1,121 @@
+"""Request replies to many problems from an endpoint, without repeating any.
+
+Replies are stored in a journal (``data.checkers.journal``), so that an interrupted run is resumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Problem
+from whetstone.data.dataset import open_problems
+from whetstone.environments.conversation import Reply
+from whetstone.environments.prompt import Prompt
+from whetstone.evaluate.plan import SamplingPlan
+from whetstone.evaluate.replies.writer import ReplyRequest, ReplyWriter
+from whetstone_curation.journal import CheckerJournal, ReplyEntry
+
+Watch = Callable[[str, int, int], None]
+"""Called with the phase ("asking 2" or "trying 2"), the number of finished items, and their total."""
+
+
+class ReplyRounds:
+    """Requests replies to problems of a set. ``plan.n`` is the most replies for one problem."""
+
+    def __init__(
+        self,
+        source: str | Path,
+        writer: ReplyWriter,
+        plan: SamplingPlan,
+        question: Callable[[Problem], str],
+        *,
+        say: Callable[[str], None] = lambda line: None,
+        minute_s: float = 60.0,
+    ) -> None:
+        """``question`` makes the prompt; ``say`` gets a line about pending requests every ``minute_s``
+        seconds."""
+        self._source, self._writer, self._plan, self._question = source, writer, plan, question
+        self._say, self._minute_s = say, minute_s
+        self._done = 0
+        self.failures: dict[str, str] = {}
+        """Problems whose last request failed, with the error."""
+
+    def ask(
+        self,
+        journal: CheckerJournal,
+        digests: dict[str, str],
+        wanting: Collection[str],
+        attempt: int,
+        watch: Watch,
+    ) -> None:
+        """Request one reply for each of the problems ``wanting`` without one of this attempt,
+        by their ids."""
+        missing = {id_ for id_ in wanting if (id_, digests[id_], attempt) not in journal.replies}
+        if missing:
+            asyncio.run(self._ask(journal, digests, missing, attempt, watch))
+
+    def check(self, journal: CheckerJournal) -> None:
+        """Raise UserError if there is no reply at all and some request failed."""
+        if self.failures and not journal.replies:
+            id_, error = next(iter(self.failures.items()))
+            raise UserError(f"every request failed; the first, for {id_}: {error}; repeat the command")
+
+    async def _ask(
+        self, journal: CheckerJournal, digests: dict[str, str], missing: set[str], attempt: int, watch: Watch
+    ) -> None:
+        minutes = asyncio.create_task(self._minutes(f"asking {attempt + 1}", len(missing)))
+        try:
+            await self._collect(journal, digests, missing, attempt, watch)
+        finally:
+            minutes.cancel()
+
+    async def _minutes(self, what: str, of: int) -> None:
+        while True:
+            await asyncio.sleep(self._minute_s)
+            parts = [f"{what}: {self._done} of {of} replies", self._writer.waiting()]
+            self._say(", ".join(part for part in parts if part))
+
+    async def _collect(
+        self, journal: CheckerJournal, digests: dict[str, str], missing: set[str], attempt: int, watch: Watch
+    ) -> None:
+        self._done = 0
+        try:
+            await self._read(journal, digests, missing, attempt, watch)
+        finally:
+            await self._writer.close()
+
+    async def _read(
+        self, journal: CheckerJournal, digests: dict[str, str], missing: set[str], attempt: int, watch: Watch
+    ) -> None:
+        async for request, reply in self._writer.write(self._questions(missing, attempt)):
+            self._done += 1
+            watch(f"asking {attempt + 1}", self._done, len(missing))
+            id_ = request.problem.id
+            # A failed request is not stored, so the next run repeats it.
+            if reply.finish_reason == "failed":
+                self.failures[id_] = reply.error
+                continue
+            # A later attempt may succeed where an earlier one failed.
+            self.failures.pop(id_, None)
+            journal.add(ReplyEntry(id_, digests[id_], attempt, _storable(reply)))
+
+    def _questions(self, missing: set[str], attempt: int) -> Iterator[ReplyRequest]:
+        for problem in open_problems(self._source):
+            if problem.id in missing:
+                yield ReplyRequest(
+                    problem=problem,
+                    prompt=Prompt(self._question(problem), "", chat=True),
+                    n=self._plan.n,
+                    seed=self._plan.seed_of(problem.id),
+                    # One attempt at a time: problems that have a checker by then are not asked again.
+                    wanted=frozenset([attempt]),
+                )
+
+
+def _storable(reply: Reply) -> str:
+    """Return the reply as text that UTF-8 can represent."""
+    # A model can emit lone surrogates, which JSON cannot store.
+    return reply.text.encode("utf-8", "replace").decode()
