@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from whetstone.core.problem import Program
 from whetstone.data.validate.mutants import mutants
-from whetstone_curation.strengthen.constants import NO_CONSTANTS, constants_of
-from whetstone_curation.strengthen.features import features_of
+from whetstone_curation.strengthen.choice import features_of
 from whetstone_curation.strengthen.inputs import Inputs
 from whetstone_curation.strengthen.invariants import PROPERTIES, relations_of, with_properties, with_relations
-from whetstone_curation.strengthen.schema import schema_of
+from whetstone_curation.strengthen.schema import NO_CONSTANTS, constants_of, schema_of
 from whetstone_curation.strengthen.subtle_mutations import subtle_operators
 
 VALUES: st.SearchStrategy[Any] = st.recursive(

@@ -124,8 +124,8 @@ def _request_generators(
 ) -> _WrittenGenerators:
     """Let the model write the generators. Raises UserError for an endpoint that does not answer."""
     from whetstone_curation.journal import CheckerJournal
-    from whetstone_curation.strengthen.generator_writing import Generators
-    from whetstone_curation.strengthen.generator_writing import journal_path as replies_path
+    from whetstone_curation.strengthen.generators import Generators
+    from whetstone_curation.strengthen.generators import journal_path as replies_path
 
     model = model_of(plan, endpoint)
     journal = stack.enter_context(CheckerJournal(replies_path(files.out), model.how))

@@ -11,10 +11,11 @@ import ast
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from msgspec import Struct
 
+from whetstone.core.asserted_call import NOT_CONSTANT, Assertion, read_arguments, read_assertion
 from whetstone.core.literal import write_literal
 from whetstone.core.problem import AssertTests
 from whetstone.core.syntax import parsed
@@ -50,7 +51,7 @@ class AssertForm(Struct, frozen=True):
         return f"\n\ndef {COMPARED_FUNCTION}(*_arguments):\n    return {call}\n"
 
 
-class ParsedAssert(Struct, frozen=True):
+class _ReadAssert(NamedTuple):
     """A given assert: the arguments of its call, and the fields of ``AssertForm``."""
 
     arguments: list[Any]
@@ -68,12 +69,11 @@ def read_asserts(
     function: of the program, which test code may call by another name. recorded: the arguments of the calls,
     if they are no literals.
     """
-    found: list[ParsedAssert] = []
+    found: list[_ReadAssert] = []
     name = function
-    for node, called in _asserts(tests, function):
-        name = called
-        if (parsed_assert := _parsed_assert(node.test, called, literals=not recorded)) is not None:
-            found.append(parsed_assert)
+    for test, name in _asserted(tests, function):
+        if (one := _read_assert(test, name, literals=not recorded)) is not None:
+            found.append(one)
     if not found:
         return None
     widths = Counter(len(each.arguments) for each in found)
@@ -137,79 +137,70 @@ def only_asserts(tests: AssertTests, form: AssertForm, lines: Sequence[str]) -> 
     return AssertTests(setup=f"import math\n{setup}", asserts=list(lines), entry_point=entry)
 
 
-def _asserts(tests: AssertTests, function: str) -> Iterator[tuple[ast.Assert, str]]:
-    """Yield every assert, with the name by which it calls the program's function."""
-    if tests.asserts:
-        for code in tests.asserts:
-            tree = parsed(code)
-            yield from (
-                (node, function) for node in (tree.body if tree else []) if isinstance(node, ast.Assert)
-            )
-        return
-    node = _check(parsed(tests.check or ""))
-    if node is not None and len(node.args.args) == 1:
-        name = node.args.args[0].arg
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.Assert):
-                yield inner, name
+def _asserted(tests: AssertTests, function: str) -> Iterator[tuple[ast.expr, str]]:
+    """Yield every asserted expression, with the name by which it calls the program's function."""
+    for code in tests.asserts or []:
+        tree = parsed(code)
+        yield from (
+            (node.test, function) for node in (tree.body if tree else []) if isinstance(node, ast.Assert)
+        )
+    check = None if tests.asserts else _check(parsed(tests.check or ""))
+    if check is not None and len(check.args.args) == 1:
+        name = check.args.args[0].arg
+        yield from ((node.test, name) for node in ast.walk(check) if isinstance(node, ast.Assert))
 
 
 def _check(tree: ast.Module | None) -> ast.FunctionDef | None:
-    found = [node for node in (tree.body if tree else []) if isinstance(node, ast.FunctionDef)]
-    return next((node for node in found if node.name == "check" and not _is_one_line(node)), None)
+    """Return the function ``check``, unless it is one line, after which no assert can be added."""
+    for node in tree.body if tree else []:
+        if isinstance(node, ast.FunctionDef) and node.name == "check" and node.body[0].lineno > node.lineno:
+            return node
+    return None
 
 
-def _is_one_line(node: ast.FunctionDef) -> bool:
-    return node.body[0].lineno == node.lineno
-
-
-def _parsed_assert(test: ast.expr, name: str, *, literals: bool) -> ParsedAssert | None:
-    calls = [
-        node
-        for node in ast.walk(test)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
-    ]
+def _read_assert(test: ast.expr, name: str, *, literals: bool) -> _ReadAssert | None:
+    calls = [node for node in ast.walk(test) if isinstance(node, ast.Call) and _calls(node, name)]
     if len(calls) != 1 or calls[0].keywords:
         return None
     try:
-        arguments = [ast.literal_eval(argument) for argument in calls[0].args] if literals else []
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        arguments, _ = read_arguments(calls[0]) if literals else ([], {})
+    except NOT_CONSTANT:
         return None
-    expression, comparison = _comparison(test, calls[0])
-    return ParsedAssert(arguments, expression, comparison, _tolerance(test)) if expression else None
+    assertion = read_assertion(test)
+    expression, comparison = _comparison(assertion, calls[0])
+    return _ReadAssert(arguments, expression, comparison, _tolerance(assertion)) if expression else None
 
 
-def _tolerance(test: ast.expr) -> str:
+def _calls(node: ast.Call, name: str) -> bool:
+    return isinstance(node.func, ast.Name) and node.func.id == name
+
+
+def _tolerance(assertion: Assertion) -> str:
     """Return the tolerance of an assert as keywords of ``math.isclose``; empty if it has none."""
-    match test:
-        case ast.Call(func=ast.Attribute(attr="isclose"), keywords=keywords) if keywords:
-            return ", ".join(f"{word.arg}={ast.unparse(word.value)}" for word in keywords)
-        case ast.Compare(
-            left=ast.Call(func=ast.Name(id="abs")), comparators=[ast.Constant(value=float() as most)]
-        ):
+    if assertion.relation == "close":
+        named = [(name, node) for name, node in assertion.tolerance if not name.isdecimal()]
+        return ", ".join(f"{name}={ast.unparse(node)}" for name, node in named)
+    match assertion:
+        case Assertion(relation="distance", tolerance=((_, ast.Constant(value=float() as most)),)):
             return f"rel_tol=1e-06, abs_tol={max(most, 1e-6)!r}"
         case _:
             return ""
 
 
-def _comparison(test: ast.expr, call: ast.Call) -> tuple[str, str]:
+def _comparison(assertion: Assertion, call: ast.Call) -> tuple[str, str]:
     """Return the expression that is compared, and how; empty texts for other forms."""
-    match test:
-        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
-            side = left if call in ast.walk(left) else right
+    sides = (assertion.left, assertion.right)
+    match assertion.relation:
+        case "equal" if assertion.right is not None:
+            side = assertion.left if call in ast.walk(assertion.left) else assertion.right
             return _expression(side, call), "equal"
-        case ast.Compare(left=left, ops=[ast.Is()], comparators=[ast.Constant()]) if left is call:
+        case "is" if assertion.left is call and isinstance(assertion.right, ast.Constant):
             return _HOLE, "is"
-        case ast.Compare(
-            left=ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=left, op=ast.Sub(), right=right)]),
-            ops=[ast.Lt() | ast.LtE()],
-        ) if call in (left, right):
+        case "distance" if call in sides:
             return _HOLE, "close"
-        case ast.Call(func=ast.Attribute(attr="isclose"), args=args) if call in args:
+        case "close" if call in sides and assertion.function.endswith(".isclose"):
             return _HOLE, "close"
-        case ast.UnaryOp(op=ast.Not(), operand=inner) if inner is call:
-            return _HOLE, "truth"
-        case ast.Call() if test is call:
+        case "true" | "false" if assertion.left is call:
             return _HOLE, "truth"
         case _:
             return "", ""

@@ -24,6 +24,7 @@ from whetstone.core.problem import (
 from whetstone.core.syntax import parsed
 from whetstone.data.validate.references import makes_sets
 from whetstone.judge.answers.equality import equal
+from whetstone_curation.input_validator import InputValidator
 from whetstone_curation.strengthen.answers import Answers, NoAnswer
 from whetstone_curation.strengthen.asserts import (
     COMPARED_FUNCTION,
@@ -36,6 +37,8 @@ from whetstone_curation.strengthen.asserts import (
 from whetstone_curation.strengthen.lines import InputLayout, layout_of
 
 _LONGEST_OUTPUT = 100_000
+# The function of a validator.
+_VALIDATOR = "valid"
 _RECORDER = """
 def _recorded():
     from copy import deepcopy
@@ -198,7 +201,19 @@ class _Stdin:
         return msgspec.structs.replace(self._problem, tests=StdinTests(joined_tests(cases).stdin))
 
 
-class _Call:
+class _OfFunction:
+    """Tests whose inputs are the arguments of a function."""
+
+    seeds: list[list[Any]]
+
+    def input_text(self, arguments: list[Any]) -> str | None:
+        return None
+
+    def arguments_of(self, written: str | list[Any]) -> list[Any] | None:
+        return written if not isinstance(written, str) and len(written) == len(self.seeds[0]) else None
+
+
+class _Call(_OfFunction):
     def __init__(self, problem: Problem, tests: CallTests) -> None:
         if tests.function is None:
             raise UnreadableTests("operations on an object have no inputs that could be varied one by one")
@@ -236,12 +251,6 @@ class _Call:
                 found.append(LabelledInput(arguments, value, AddedTests(call=[case])))
         return found
 
-    def input_text(self, arguments: list[Any]) -> str | None:
-        return None
-
-    def arguments_of(self, written: str | list[Any]) -> list[Any] | None:
-        return written if not isinstance(written, str) and len(written) == len(self.seeds[0]) else None
-
     def _case(self, call: CallCase, value: Any) -> CallCase | None:
         try:
             if self._tests.literals:
@@ -259,7 +268,7 @@ class _Call:
         return msgspec.structs.replace(self._problem, tests=tests)
 
 
-class _Asserts:
+class _Asserts(_OfFunction):
     def __init__(self, problem: Problem, tests: AssertTests, recorded: Sequence[list[Any]]) -> None:
         function = tests.entry_point or _called_function(problem, tests)
         found = read_asserts(tests, function, recorded) if function and not tests.unittest else None
@@ -284,15 +293,26 @@ class _Asserts:
                 found.append(LabelledInput(arguments, value, AddedTests(asserts=[line])))
         return found
 
-    def input_text(self, arguments: list[Any]) -> str | None:
-        return None
-
-    def arguments_of(self, written: str | list[Any]) -> list[Any] | None:
-        return written if not isinstance(written, str) and len(written) == len(self.seeds[0]) else None
-
     def problem_with(self, cases: Sequence[LabelledInput]) -> Problem:
         tests = only_asserts(self._tests, self._form, joined_tests(cases).asserts)
         return msgspec.structs.replace(self._problem, tests=tests)
+
+
+def valid_inputs(
+    validator: InputValidator, inputs: Sequence[list[Any]], form: TestForm, answers: Answers, limits: Limits
+) -> list[list[Any]]:
+    """Return the inputs that the validator accepts."""
+    texts = [form.input_text(arguments) for arguments in inputs]
+    if any(text is not None for text in texts):
+        valid = set[int]()
+        for given in validator.arguments or [[]]:
+            rest = [(at, text) for at, text in enumerate(texts) if text is not None and at not in valid]
+            accepted = answers.accepted(validator.program, [text for _, text in rest], limits, given)
+            valid |= {at for (at, _), fine in zip(rest, accepted, strict=True) if fine}
+        return [inputs[at] for at in sorted(valid)]
+    calls = [CallCase(None, arguments) for arguments in inputs]
+    values = answers.returned(validator.source, CallTests(calls, _VALIDATOR), calls, limits) if calls else []
+    return [arguments for arguments, value in zip(inputs, values, strict=True) if value is True]
 
 
 def _order_by_chance(program: Program, value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Generators of inputs that a model writes: the prompt, the program in a reply, and its inputs.
+"""Generators of inputs that a model writes: the prompt, the requests, the program in a reply, and its inputs.
 
 A generator runs in a sandbox, once for each seed. If it does anything but return an input, it has none. Its
 inputs are treated like all others.
@@ -7,13 +7,22 @@ inputs are treated like all others.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from whetstone.core.problem import CallCase, CallTests, Limits, Problem, StdinTests
 from whetstone.core.syntax import parsed
+from whetstone.data.dataset import open_problems
+from whetstone.data.resumable import digest_of
+from whetstone.evaluate.plan import SamplingPlan
+from whetstone.evaluate.replies.writer import ReplyWriter
 from whetstone.judge.extract import extract_program
+from whetstone_curation.journal import CheckerJournal
+from whetstone_curation.reply_rounds import ReplyRounds, Watch
 from whetstone_curation.strengthen.answers import Answers, NoAnswer
 from whetstone_curation.strengthen.forms import read_tests
+from whetstone_curation.strengthen.strengthener import is_open_to_tests
 
 FUNCTION = "generate"
 # Number of inputs of a generator.
@@ -89,6 +98,45 @@ def generated_inputs(source: str, answers: Answers) -> list[str | list[Any]]:
         elif isinstance(value, tuple):
             found.append(list(value))
     return found
+
+
+def journal_path(out: str | Path) -> Path:
+    """Return the journal file of an unfinished run to ``out``."""
+    return Path(out).with_name(f"{Path(out).name}.generators.jsonl")
+
+
+class Generators:
+    """Generators for the problems of a set that can get tests, ``plan.n`` for each."""
+
+    def __init__(
+        self,
+        source: str | Path,
+        writer: ReplyWriter,
+        plan: SamplingPlan,
+        journal: CheckerJournal,
+        *,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._source, self._plan, self._journal = source, plan, journal
+        self._asking = ReplyRounds(source, writer, plan, generator_prompt, say=say)
+
+    def ask(self, watch: Watch) -> int:
+        """Request all missing replies, and return their number. Raises UserError if every request failed."""
+        open_ = {p.id: digest_of(p) for p in open_problems(self._source) if is_open_to_tests(p)}
+        for attempt in range(self._plan.n):
+            self._asking.ask(self._journal, open_, open_, attempt, watch)
+        self._asking.check(self._journal)
+        return len(open_)
+
+    def inputs(self, problem: Problem, answers: Answers) -> list[str | list[Any]]:
+        """Return the inputs of a problem's generators."""
+        digest = digest_of(problem)
+        found: list[str | list[Any]] = []
+        for attempt in range(self._plan.n):
+            source = generator_in_reply(self._journal.replies.get((problem.id, digest, attempt), ""))
+            if source:
+                found += generated_inputs(source, answers)
+        return found
 
 
 def _cut(text: str, most: int) -> str:

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from whetstone.core.syntax import parsing
-from whetstone_curation.strengthen.constants import NO_CONSTANTS, Constants, with_constants
 from whetstone_curation.strengthen.invariants import (
     almost_ordered,
     has_rows,
@@ -29,7 +28,15 @@ from whetstone_curation.strengthen.invariants import (
     with_properties,
     with_relations,
 )
-from whetstone_curation.strengthen.schema import Schema, schema_of, with_stated_bounds, with_stated_properties
+from whetstone_curation.strengthen.schema import (
+    NO_CONSTANTS,
+    Constants,
+    Schema,
+    schema_of,
+    with_constants,
+    with_stated_bounds,
+    with_stated_properties,
+)
 from whetstone_curation.strengthen.texts import BEFORE_OTHER, Strategy, joined_words, rich_text, string_edges
 
 # Characters of an input as text; see ``large`` for longer ones.

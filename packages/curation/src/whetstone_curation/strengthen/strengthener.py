@@ -23,11 +23,16 @@ from whetstone.judge import Verdict
 from whetstone_curation.audit.labelled_programs import GivenPrograms
 from whetstone_curation.input_validator import validator_of
 from whetstone_curation.strengthen.answers import Answers, with_cpu_limit
-from whetstone_curation.strengthen.choice import CPU_STEP_S, CandidateTest, Chooser, affordable, rejections
-from whetstone_curation.strengthen.constants import constants_of
+from whetstone_curation.strengthen.choice import (
+    CPU_STEP_S,
+    CandidateTest,
+    Chooser,
+    affordable,
+    has_new_empty,
+    rejections,
+)
 from whetstone_curation.strengthen.evidence import StrengthenEvidence
 from whetstone_curation.strengthen.faults import Fault, FaultFinder
-from whetstone_curation.strengthen.features import has_new_empty
 from whetstone_curation.strengthen.forms import (
     AddedTests,
     LabelledInput,
@@ -36,10 +41,11 @@ from whetstone_curation.strengthen.forms import (
     joined_tests,
     read_tests,
     recorded_inputs,
+    valid_inputs,
     with_added,
 )
+from whetstone_curation.strengthen.schema import constants_of
 from whetstone_curation.strengthen.ties import FreeOrder, free_orders, without_ties
-from whetstone_curation.strengthen.validity import valid_inputs
 
 if TYPE_CHECKING:
     from whetstone_curation.strengthen.inputs import Inputs
