@@ -168,7 +168,7 @@ def test_an_attack_fails_the_suite_unless_it_is_stopped_or_excused(corpus: Corpu
         assert bool(found.failure) == (outcome == "failure")
 
 
-def test_a_forgeable_verdict_is_no_success_as_long_as_nobody_pays_for_it(corpus: Corpus) -> None:
+def test_a_forgeable_verdict_without_a_reward_is_no_success(corpus: Corpus) -> None:
     cases = [CaseJudgement(Verdict.ACCEPTED, shared_interpreter=True)]
     for score, escaped in ((None, False), (1.0, True)):
         forged = Judgement(Verdict.ACCEPTED, cases, score, "restricted", shared_interpreter=True)

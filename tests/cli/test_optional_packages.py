@@ -24,7 +24,7 @@ def no_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_packages")
 @pytest.mark.parametrize("command", PACKAGE_OF_COMMAND)
-def test_a_command_of_a_missing_package_names_what_to_install(
+def test_a_command_of_a_missing_package_names_the_package_to_install(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     package = PACKAGE_OF_COMMAND[command]

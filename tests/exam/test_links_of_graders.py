@@ -123,7 +123,7 @@ def test_no_forged_line_makes_a_wrong_program_accepted_in_the_judge_of_a_functio
     assert verdicts == [Verdict.WRONG_ANSWER, Verdict.WRONG_ANSWER, Verdict.ACCEPTED, Verdict.WRONG_ANSWER]
 
 
-def test_a_process_whose_program_wrote_to_the_link_is_replaced() -> None:
+def test_a_process_is_replaced_after_its_program_wrote_to_the_link() -> None:
     with target() as made:
         answer(made, RIGHT)
         answer(made, RIGHT)

@@ -95,7 +95,7 @@ def test_without_tokens_only_programs_of_this_machine_are_answered(
         ("http://judge/?token=other", {"authorization": "Bearer secret"}, 401),
     ],
 )
-def test_with_tokens_any_name_is_answered_to_those_who_have_one(
+def test_with_tokens_clients_that_have_one_may_use_any_name(
     url: str, headers: dict[str, str], status: int
 ) -> None:
     assert asked(app("secret"), url=url, **headers)[0] == status

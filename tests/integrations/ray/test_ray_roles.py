@@ -37,7 +37,7 @@ def records(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def test_a_replica_whose_node_is_lost_goes_on_elsewhere(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_replica_of_a_lost_node_continues_on_another_one(cluster: Cluster, tmp_path: Path) -> None:
     alone = subprocess.run(
         command(write_recipe(tmp_path), tmp_path / "alone", *CHEAPER), capture_output=True, text=True
     )

@@ -1,11 +1,14 @@
 """Items about limits: right programs within them, and programs that exceed them before a right answer.
 
-Their problem is the sum of two numbers, in each form of tests.
+The programs are in ``limits.toml``. Their problem is the sum of two numbers, in each form of tests.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
+from importlib import resources
+from typing import Any
 
 from whetstone.core.problem import (
     AssertTests,
@@ -29,43 +32,8 @@ FORMS = {
 """The end of a program in each form. It is right if the global ``right`` is true."""
 
 _PAIRS = ((2, 3), (10, -4))
-_WITHIN = {
-    "half of the CPU time": (
-        "import time\nwhile time.process_time() < limit / 2:\n    pass\n",
-        "use half of the CPU time",
-    ),
-    "a pause": ("import time\ntime.sleep(1.5)\n", "sleep 1.5 s"),
-    "a third of the memory": ("block = bytearray(160 << 20)\n", "hold 160 of 512 MiB"),
-    "deep recursion": (
-        "import sys\nsys.setrecursionlimit(20000)\n"
-        "def depth(n):\n    return 0 if n == 0 else 1 + depth(n - 1)\nassert depth(8000) == 8000\n",
-        "recurse 8,000 levels deep",
-    ),
-    "threads": (
-        "import threading\nthreads = [threading.Thread(target=sum, args=([1],)) for _ in range(16)]\n"
-        "for t in threads:\n    t.start()\nfor t in threads:\n    t.join()\n",
-        "use 16 threads",
-    ),
-    "messages on standard error": (
-        "import sys\nsys.stderr.write('x' * 200000)\n",
-        "write 200 kB to standard error",
-    ),
-}
 # Half of the CPU time in each of many cases, as graders with one clock for all cases do not allow.
 _MANY_PAIRS = tuple((number, 7) for number in range(6))
-
-_BEYOND = {
-    "CPU time": (
-        "import time\nwhile time.process_time() < 15 * limit:\n    pass\n",
-        "answer after 15 times the CPU time",
-    ),
-    "CPU time of a thread": (
-        "import threading, time\ndef work():\n    while time.process_time() < 15 * limit:\n        pass\n"
-        "t = threading.Thread(target=work)\nt.start()\nt.join()\n",
-        "answer after a thread used 15 times the CPU time",
-    ),
-    "no end": ("import time\ntime.sleep(10**6)\n", "answer after eleven days of sleep"),
-}
 
 
 def sum_problem(form: str, pairs: Sequence[tuple[int, int]], limits: Limits | None = None) -> Problem:
@@ -85,22 +53,28 @@ def sum_problem(form: str, pairs: Sequence[tuple[int, int]], limits: Limits | No
 
 def limit_items(cpu_s: float = 2.0) -> list[ExamItem]:
     """Return the items of all forms of tests, with a limit of ``cpu_s`` CPU seconds and of 512 MiB."""
-    programs: list[tuple[Kind, str, str, str]] = [
-        *(("honest", name, code, aim) for name, (code, aim) in _WITHIN.items()),
-        *(("hack", name, code, aim) for name, (code, aim) in _BEYOND.items()),
-    ]
+    file = resources.files("whetstone_exam.exam") / "limits.toml"
+    programs = tomllib.loads(file.read_text(encoding="utf-8"))["program"]
     limits = Limits(cpu_s=cpu_s, memory_mb=512.0)
     items = [
-        _item(kind, f"{name}, {form}", code, aim, sum_problem(form, _PAIRS, limits), cpu_s, end)
-        for kind, name, code, aim in programs
+        _item(program, f", {form}", "", sum_problem(form, _PAIRS, limits), end)
+        for program in programs
         for form, end in FORMS.items()
     ]
-    code, aim = _WITHIN["half of the CPU time"]
+    half = next(program for program in programs if program["name"] == "half of the CPU time")
     many = sum_problem("input", _MANY_PAIRS, limits)
-    name = "half of the CPU time in each of six cases"
-    return [*items, _item("honest", name, code, f"{aim} in each of six cases", many, cpu_s, FORMS["input"])]
+    return [*items, _item(half, " in each of six cases", " in each of six cases", many, FORMS["input"])]
 
 
-def _item(kind: Kind, name: str, code: str, aim: str, problem: Problem, cpu_s: float, end: str) -> ExamItem:
-    program = Program("python", f"limit = {cpu_s}\nright = True\n{code}{end}")
-    return ExamItem(f"{kind}/{CLASS}/{name}", kind, CLASS, f"be accepted, and {aim}", problem, program)
+def _item(program: dict[str, Any], more_name: str, more_aim: str, problem: Problem, end: str) -> ExamItem:
+    """Return a program of ``limits.toml`` as an item; ``end``: its end in the form of the problem."""
+    kind: Kind = program["kind"]
+    source = f"limit = {problem.limits.cpu_s}\nright = True\n{program['source']}{end}"
+    return ExamItem(
+        f"{kind}/{CLASS}/{program['name']}{more_name}",
+        kind,
+        CLASS,
+        f"be accepted, and {program['aim']}{more_aim}",
+        problem,
+        Program("python", source),
+    )
