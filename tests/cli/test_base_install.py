@@ -91,6 +91,10 @@ def test_judge_and_doctor_work_without_torch(base: Path, tmp_path: Path) -> None
     doctor = subprocess.run([str(base / "whetstone"), "doctor"], capture_output=True, text=True, timeout=1200)
     assert doctor.returncode == 0, doctor.stdout + doctor.stderr
 
+    exam = subprocess.run([str(base / "whetstone"), "exam", "self"], capture_output=True, text=True)
+    assert exam.returncode == 2
+    assert "install it: pip install ./packages/exam" in exam.stderr
+
     named = subprocess.run([str(base / "whetstone"), "recipes", "tiny"], capture_output=True, cwd=tmp_path)
     assert named.stdout == (ROOT / "recipes" / "tiny.yaml").read_bytes(), named.stderr.decode()
 
