@@ -1,11 +1,13 @@
 """Programs meet in our judge what they meet in the official graders; no expected value meets them.
 
-The verdicts written here are those of the graders themselves (see benchmarks/official.md).
+The verdicts of ``official_programs.toml`` are those of the graders themselves (see benchmarks/official.md).
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,8 @@ from whetstone.judge.calling import Caller
 from whetstone_graders import COMPARISONS, evalplus, livecodebench
 from whetstone_graders.evalplus import EvalPlusTask
 from whetstone_graders.form import OfficialForm
+
+PROGRAMS = Path(__file__).with_name("official_programs.toml")
 
 
 @pytest.fixture(scope="module")
@@ -36,45 +40,25 @@ def _accepts(judge: Judge, form: OfficialForm | None, code: str) -> bool:
     return judged.accepted
 
 
+def check_verdicts(judge: Judge, form: OfficialForm | None, name: str) -> None:
+    """Judge the programs of a table of ``official_programs.toml``."""
+    programs = tomllib.loads(PROGRAMS.read_text(encoding="utf-8"))[name]
+    for verdict in ("accepted", "rejected"):
+        assert programs[verdict]
+        for code in programs[verdict]:
+            assert _accepts(judge, form, code) is (verdict == "accepted"), code
+
+
 _LINES = Problem(
     "lines",
     "",
     StdinTests([StdinCase("3\n1\n2\n3\n", "6\n"), StdinCase("1\n-5\n", "-5\n")]),
     source="livecodebench",
 )
-_SUM = "print(sum(int(x) for x in {}.split()[1:]))"
-_LOOP = "n = int({0}())\nprint(sum(int({0}()) for _ in range(n)))"
 
 
-@pytest.mark.parametrize(
-    ("code", "accepted"),
-    [
-        (_LOOP.format("input"), True),
-        (_SUM.format("sys.stdin.read()"), True),
-        ("import sys\ninput = sys.stdin.readline\n" + _LOOP.format("input"), True),
-        ("import sys\ninput = sys.stdin.buffer.readline\n" + _LOOP.format("input"), False),
-        ("import sys\nprint(sum([int(x) for x in sys.stdin][1:]))", False),
-        ("from sys import stdin\n" + _SUM.format("stdin.read()"), True),
-        ("from sys import stdin\n" + _SUM.format("stdin.buffer.read()"), False),
-        (_SUM.format("open(0).read()"), False),
-        ("import sys\nsys.stdout.buffer.write(b'6')", False),
-        (_LOOP.format("input") + "\nraise SystemExit(3)", True),
-        (_LOOP.format("input") + "\nquit()", False),
-        (_LOOP.format("input") + "\n1 // 0", False),
-        (_LOOP.format("input") + "\nreturn", True),
-        ("class Solution: pass\n" + _LOOP.format("input"), False),
-        ("t = 0\ndef add(x):\n    global t\n    t += x\n" + _LOOP.format("input") + "\nadd(1)", False),
-        ("def main():\n    n = int(input())\n    print(sum(int(input()) for _ in range(n)), '')\n"
-         "if __name__ == '__main__':\n    main()", True),
-        ("import resource\n" + _LOOP.format("input"), False),
-        ("import os\nos.getcwd()\n" + _LOOP.format("input"), False),
-        ("print(6) if int(input()) == 3 else print('-5.00')", True),
-        ("print(6) if int(input()) == 3 else print('-5.0000001')", False),
-        ("print(", False),
-    ],
-)  # fmt: skip
-def test_livecodebench_programs_that_print(judge: Judge, code: str, accepted: bool) -> None:
-    assert _accepts(judge, livecodebench.official_form(_LINES), code) is accepted
+def test_livecodebench_programs_that_print(judge: Judge) -> None:
+    check_verdicts(judge, livecodebench.official_form(_LINES), "livecodebench_stdin")
 
 
 _PAIRS = Problem(
@@ -87,25 +71,10 @@ _PAIRS = Problem(
     ),
     source="livecodebench",
 )
-_METHOD = "class Solution:\n    calls = 0\n    def f(self, n):\n        {}\n"
 
 
-@pytest.mark.parametrize(
-    ("code", "accepted"),
-    [
-        (_METHOD.format("return [[i, n - 1 - i] for i in range(n)]"), True),
-        (_METHOD.format("return tuple([i, n - 1 - i] for i in range(n))"), True),
-        (_METHOD.format("return [(i, n - 1 - i) for i in range(n)]"), False),
-        (_METHOD.format("return map(lambda i: [i, n - 1 - i], range(n))"), False),
-        (_METHOD.format("self.calls += 1; return self.calls < 2 and [[0, 1], [1, 0]]"), False),
-        (_METHOD.format("return [[floor(i), n - 1 - i] for i in range(n)]"), True),
-        (_METHOD.format("time.time(); return [[i, n - 1 - i] for i in range(n)]"), False),
-        ("def f(n: List[int]): return [[i, n - 1 - i] for i in range(n)]", True),
-        ("class E(list):\n    def __eq__(self, o): return True\n" + _METHOD.format("return E()"), False),
-    ],
-)  # fmt: skip
-def test_livecodebench_functions(judge: Judge, code: str, accepted: bool) -> None:
-    assert _accepts(judge, livecodebench.official_form(_PAIRS), code) is accepted
+def test_livecodebench_functions(judge: Judge) -> None:
+    check_verdicts(judge, livecodebench.official_form(_PAIRS), "livecodebench_calls")
 
 
 def _task(
@@ -119,35 +88,10 @@ _PLUS = Problem("half", "", CallTests([CallCase(expected=0)], "f"), source="huma
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(
-    ("code", "accepted"),
-    [
-        (_HALF, True),
-        ("def f(x):\n    return x / 4 + 1e-7 if x < 5 else (x, 10**9)", True),
-        ("def f(x):\n    return x / 4 + 1e-5 if x < 5 else (x, 10**9)", False),
-        # Base inputs expect floats, so that a tolerance holds there; for plus inputs it begins anew.
-        ("def f(x):\n    return x / 4 if x < 5 else (x, 10**9 + 1)", False),
-        ("def f(x):\n    return x / 4 if x < 5 else [x, 10**9]", False),
-        (
-            "def f(x, s=[]):\n    s.append(x)\n    return x / 4 + len(s) - 1 if x < 5 else (x, 10**9)",
-            False,
-        ),
-        (
-            "from fractions import Fraction as Q\ndef f(x): return Q(int(x), 4) if x < 5 else (x, 10**9)",
-            True,
-        ),
-        ("print(1)\nx = input\ndef f(x):\n    print(x)\n    return x / 4 if x < 5 else (x, 10**9)", True),
-        ("def f(x):\n    input()\n    return x / 4", False),
-        ("def f(x):\n    open('/dev/null')\n    return x / 4 if x < 5 else (x, 10**9)", False),
-        (_HALF + "\nif __name__ == '__main__':\n    1 // 0", True),
-        (_HALF + "\nimport sys\nsys.exit(0)", False),
-        ("def g(x): return 1", False),
-        ("import os\nos._exit(0)", False),
-    ],
-)
-def test_evalplus_programs(judge: Judge, caller: Caller, code: str, accepted: bool) -> None:
+def test_evalplus_programs(judge: Judge, caller: Caller) -> None:
+    # Base inputs expect floats, so that a tolerance holds there; for plus inputs it begins anew.
     form = evalplus.official_form(_PLUS, _task(_HALF, [[1.0], [2.0]]), caller)
-    assert _accepts(judge, form, code) is accepted
+    check_verdicts(judge, form, "evalplus")
 
 
 @pytest.mark.process

@@ -12,12 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from whetstone.cli.main import main
-from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem, Program, StdinCase, StdinTests
 from whetstone.core.verdict import Verdict
 from whetstone.data.files import write_problems
 from whetstone.report.rollouts import RolloutWriter, StoredRollout
-from whetstone_exam.exam.protection import check_protection
 from whetstone_exam.rejudge.stored_replies import ProblemIndex
 
 ADD = Problem("t/add", "Print the sum of two numbers.", StdinTests([StdinCase("1 2\n", "3\n")]))
@@ -118,13 +116,10 @@ def test_exactly_the_tampered_rewards_are_reported(
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("protection")
 def test_another_judge_computes_the_rewards(
     tmp_path: Path, problems: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    try:
-        check_protection(str(tmp_path))
-    except UserError as error:
-        pytest.skip(str(error))
     run = str(a_run(tmp_path / "run", problems, GROUPS))
     in_process = "tests.exam.graders_under_test:in_process"
     assert rejudged(capsys, run, "--grader", in_process)[0] == 0
