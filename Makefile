@@ -62,6 +62,7 @@ suite: $(VENV)/.dev
 	$(BIN)/python -m pytest $(CROWD) -m "$(LEFT_OUT) and crowd"
 
 # What starts no process, opens no connection and loads no model; see tests/fast.py.
+test-fast: WORKERS := 2
 test-fast: lint
 	$(BIN)/python -m pytest -p tests.fast $(PARALLEL)
 

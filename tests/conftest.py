@@ -14,6 +14,7 @@ settings.register_profile(
     "standard", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("thorough", settings.get_profile("standard"), max_examples=100)
+settings.register_profile("fast", settings.get_profile("standard"), max_examples=15)
 settings.load_profile("standard")
 
 

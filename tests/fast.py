@@ -1,8 +1,8 @@
 """``pytest -p tests.fast``: run only the tests that need no process, no connection and no model.
 
-The plug-in deselects every test that has the mark ``process`` or uses a fixture that starts a process. It
-skips every module that imports transformers, and modules that import torch or another package of the extra
-`train` where it is not installed.
+The plug-in deselects every test that has the mark ``process`` or ``cost``, or uses a fixture that starts a
+process. Property tests try few examples. It skips every module that imports transformers, and modules that
+import torch or another package of the extra `train` where it is not installed.
 A selected test that starts a process, or binds or connects a socket, fails.
 """
 
@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 FEWEST_PASSED = 1500
 """Fewer passed tests are an error: a common import or fixture has then disabled most of the suite."""
@@ -104,8 +105,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     slow: list[pytest.Item] = []
     for item in items:
         fixtures = set(item.fixturenames) if isinstance(item, pytest.Function) else set[str]()
-        starts_process = item.get_closest_marker("process") is not None or fixtures & _PROCESS_FIXTURES
-        (slow if starts_process else fast).append(item)
+        marked = any(item.get_closest_marker(name) is not None for name in ("process", "cost"))
+        (slow if marked or fixtures & _PROCESS_FIXTURES else fast).append(item)
     config.hook.pytest_deselected(items=slow)
     items[:] = fast
 
@@ -161,6 +162,7 @@ class _PassedCounter:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("fast")
     complete = not config.option.collectonly and config.args_source != config.ArgsSource.ARGS
     if complete and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_PassedCounter())

@@ -79,6 +79,7 @@ def test_any_text_is_read(text: str) -> None:
     freedom_of(text)
 
 
+@pytest.mark.cost
 def test_a_long_text_is_read_in_linear_time() -> None:
     """Each would take minutes if a pattern went back and forth over it."""
     for piece in (

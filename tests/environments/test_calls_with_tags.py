@@ -238,6 +238,7 @@ def dearest(seconds: float, seed: int, size: int = 20_000) -> list[tuple[float, 
     return sorted(best, reverse=True)[:12]
 
 
+@pytest.mark.cost
 @pytest.mark.timeout(600)
 @pytest.mark.extended
 @pytest.mark.parametrize("seed", range(2))
@@ -268,6 +269,7 @@ KNOWN: list[Any] = [
 ]
 
 
+@pytest.mark.cost
 @pytest.mark.timeout(600)
 @pytest.mark.drawn(3)
 @pytest.mark.parametrize("shape", KNOWN)

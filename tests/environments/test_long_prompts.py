@@ -51,6 +51,7 @@ def test_a_prompt_that_is_much_too_long_is_encoded_in_part(text: str, chat: bool
     assert tokenizer.encoded < LONG / 4
 
 
+@pytest.mark.cost
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("length", [99_000, 101_000, 450_000])
 @pytest.mark.parametrize("chat", [True, False])
@@ -86,6 +87,7 @@ def test_messages_of_an_agent_that_are_much_too_long_are_encoded_in_part() -> No
     assert tokenizer.encoded < 4 * LONG / 4
 
 
+@pytest.mark.cost
 def test_a_refused_prompt_costs_no_more_if_it_is_longer() -> None:
     costs: list[int] = []
     for length in (LONG // 2, LONG):

@@ -172,6 +172,7 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 }
 
 
+@pytest.mark.cost
 @pytest.mark.drawn(6)
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_text_is_read_in_linear_time(kind: str) -> None:
@@ -181,6 +182,7 @@ def test_a_hostile_text_is_read_in_linear_time(kind: str) -> None:
             assert is_linear(read, HOSTILE[kind]), name
 
 
+@pytest.mark.cost
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize("seed", range(2))
 def test_a_search_finds_no_text_that_takes_longer(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

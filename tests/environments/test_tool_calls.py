@@ -165,6 +165,7 @@ _HOSTILE = [
 ]
 
 
+@pytest.mark.cost
 @pytest.mark.drawn(12)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("unit", _HOSTILE)

@@ -108,6 +108,7 @@ def test_lists_of_different_lengths_and_replies_that_are_no_text_are_user_errors
                 rewards.score([reply], [TEXT])
 
 
+@pytest.mark.cost
 def test_an_openrlhf_reply_of_end_tokens_is_read_in_linear_time() -> None:
     """Each removed end token copied the rest of the reply."""
     function = RewardFunction()

@@ -131,6 +131,7 @@ def test_rules(name: str, output: bytes, expected: bytes, accepted: bool | None)
     assert check_standard(name, output, expected)[0] is accepted
 
 
+@pytest.mark.cost
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     "hostile",

@@ -187,6 +187,7 @@ def test_rules(mode: str, output: str, expected: str, flags: dict[str, Any], rig
     assert _ours(mode, output, expected, **flags) is right
 
 
+@pytest.mark.cost
 @pytest.mark.parametrize("mode", ["grader:lcb", "grader:scalebox", "kattis"])
 @pytest.mark.parametrize(
     "hostile", [b"1" * 10**6, b"1e" + b"9" * 10**6, b"0x" + b"f" * 10**6, b"\xff\0" * 10**5]

@@ -149,6 +149,7 @@ def test_names_that_tests_call_are_read_off_the_problem() -> None:
     assert names_called(problem_from({"id": "p", "statement": "s", "tests": text})) == set()
 
 
+@pytest.mark.cost
 def test_a_reply_of_blanks_is_read_in_linear_time() -> None:
     """Half an hour, were each of them tried as the beginning of a closing bracket."""
     assert extract_program(" " * 1_000_000, language="python") is None

@@ -189,6 +189,7 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 }
 
 
+@pytest.mark.cost
 @pytest.mark.drawn(10)
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_reply_is_read_in_linear_time(kind: str) -> None:
@@ -199,6 +200,7 @@ def test_a_hostile_reply_is_read_in_linear_time(kind: str) -> None:
             assert is_linear(read, HOSTILE[kind]), name
 
 
+@pytest.mark.cost
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize("seed", range(2))
 def test_a_search_finds_no_reply_that_is_dear_to_read(seed: int) -> None:
@@ -207,6 +209,7 @@ def test_a_search_finds_no_reply_that_is_dear_to_read(seed: int) -> None:
         assert is_linear(READERS[name], shape.text), (name, shape)
 
 
+@pytest.mark.cost
 @pytest.mark.extended
 def test_the_search_finds_what_is_quadratic() -> None:
     """The dearest shape for a pattern that backtracks fails the test that all readers pass."""
@@ -216,6 +219,7 @@ def test_the_search_finds_what_is_quadratic() -> None:
     assert not is_linear(slow["slow"], lambda length: found[0][2].text(length // 10))
 
 
+@pytest.mark.cost
 def test_a_symbol_table_that_costs_too_much_is_refused() -> None:
     names = ";".join(f"a{n}=1" for n in range(4000))
     with pytest.raises(NotPython, match="pairs of a name and a scope"):

@@ -145,6 +145,7 @@ def costs_at_most(work: Callable[[], object], bound: float) -> bool:
     return any(cpu_s(work) < bound for _ in range(3))
 
 
+@pytest.mark.cost
 @pytest.mark.drawn(20)
 @pytest.mark.parametrize("answer", ANSWERS)
 @pytest.mark.parametrize("expected", EXPECTED)
@@ -184,6 +185,7 @@ _trees = st.recursive(
 )
 
 
+@pytest.mark.cost
 @settings(max_examples=150)
 @given(_trees, st.sampled_from(sorted(EXPECTED)), st.sampled_from([_LIST, _SET]))
 def test_no_mixture_of_hostile_values_costs_more_than_its_bytes(
@@ -229,6 +231,7 @@ def test_a_range_of_vast_numbers_has_no_plain_form() -> None:
         decode(b"R" + several(b"t", [b"j\0", integer(MAX_PART_BITS), b"j\1"]))
 
 
+@pytest.mark.cost
 @pytest.mark.parametrize("keep_last", [None, 64 << 10])
 def test_output_in_the_smallest_pieces_costs_what_it_costs_in_large_ones(keep_last: int | None) -> None:
     """A program can wait until each piece was read. What is kept must not be gone through for every one."""

@@ -63,6 +63,7 @@ def test_long_integers_are_converted_exactly(digits: int) -> None:
     assert number == -7 * (10**digits - 1) // 9
 
 
+@pytest.mark.cost
 def test_the_cost_of_an_integer_is_bounded() -> None:
     def seconds(digits: int) -> float:
         began = time.thread_time()
