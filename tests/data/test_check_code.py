@@ -38,44 +38,33 @@ def test_asserts_of_values_become_cases(pairs: list[tuple[list[Any], Any, Any]])
     assert isinstance(script_tests(check(*lines)), AssertTests)
 
 
-@pytest.mark.parametrize(
-    ("line", "case"),
-    [
+def test_a_returned_tuple_is_the_list_and_messages_are_left_out() -> None:
+    for line, case in (
         ("assert candidate(1) == (1, [2, (3,)])", CallCase([1, [2, [3]]], [1])),
         ("assert candidate() is None", CallCase(None)),
         ("assert candidate(-1) == 2, 'a message'", CallCase(2, [-1])),
         ("assert candidate('a' 'b') == True", CallCase(True, ["ab"])),
-    ],
-)
-def test_a_returned_tuple_is_the_list_and_messages_are_left_out(line: str, case: CallCase) -> None:
-    assert script_tests(check('"""Checks."""', line)) == CallTests([case], function="f")
+    ):
+        assert script_tests(check('"""Checks."""', line)) == CallTests([case], function="f")
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "assert candidate((1, 2)) == 3",
-        "assert candidate(1) == {1, 2}",
-        "assert candidate({1: 2}) == 3",
-        "assert candidate(1) == float('inf')",
-        "assert candidate(1e999) == 1",
-        "assert candidate(**{'a': 1}) == 1",
-        "assert candidate(1) != 2",
-        "assert candidate(1) < 2",
-        "assert 1 == candidate(2)",
-        "assert abs(candidate(1) - 0.5) < 1e-6",
-        "assert sorted(candidate(1)) == [1]",
-        "assert other(1) == 2",
-        "assert candidate(1) == candidate(2)",
-        "result = candidate(1)\n    assert result == 2",
-        "for n in range(3): assert candidate(n) == n",
-    ],
-)
-def test_what_does_more_than_compare_values_stays_test_code(line: str) -> None:
-    tests = script_tests(check("assert candidate(0) == 0", line))
-    assert isinstance(tests, AssertTests)
-    assert tests.asserts == ["check(f)"]
-    assert tests.setup.startswith("def check(candidate):\n    assert candidate(0) == 0\n")
+NOT_PLAIN = [
+    "assert candidate((1, 2)) == 3", "assert candidate(1) == {1, 2}", "assert candidate({1: 2}) == 3",
+    "assert candidate(1) == float('inf')", "assert candidate(1e999) == 1",
+    "assert candidate(**{'a': 1}) == 1",
+    "assert candidate(1) != 2", "assert candidate(1) < 2", "assert 1 == candidate(2)", "assert other(1) == 2",
+    "assert abs(candidate(1) - 0.5) < 1e-6", "assert sorted(candidate(1)) == [1]",
+    "assert candidate(1) == candidate(2)", "result = candidate(1)\n    assert result == 2",
+    "for n in range(3): assert candidate(n) == n",
+]  # fmt: skip
+
+
+def test_code_that_does_more_than_compare_values_stays_test_code() -> None:
+    for line in NOT_PLAIN:
+        tests = script_tests(check("assert candidate(0) == 0", line))
+        assert isinstance(tests, AssertTests), line
+        assert tests.asserts == ["check(f)"]
+        assert tests.setup.startswith("def check(candidate):\n    assert candidate(0) == 0\n")
 
 
 def loop(inputs: str, outputs: str, answer: str = "o", call: str = "f(*i)") -> str:
@@ -93,9 +82,8 @@ def test_a_loop_over_inputs_and_outputs_becomes_cases() -> None:
     assert solved == CallTests(pairs, function="f", class_="Solution")
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
+def test_other_loops_and_those_with_a_tolerance_stay_test_code() -> None:
+    for script in (
         loop("[[1]]", "[0.5]"),
         loop("[[1]]", "[[1, {'a': 0.5}]]"),
         loop("[[1], [2]]", "[1]"),
@@ -105,14 +93,12 @@ def test_a_loop_over_inputs_and_outputs_becomes_cases() -> None:
         loop("[[1]]", "[[1]]", "o[1]"),
         loop("[[1]]", "[1]", call="f(i)"),
         loop("range(3)", "[1]"),
-    ],
-)
-def test_other_loops_and_those_with_a_tolerance_stay_test_code(script: str) -> None:
-    tests = script_tests(script)
-    assert isinstance(tests, AssertTests)
-    assert tests.asserts is not None
-    assert tests.asserts[0].startswith("for i, o in zip(_inputs, _outputs):")
-    assert "_deep_eq" in tests.setup
+    ):
+        tests = script_tests(script)
+        assert isinstance(tests, AssertTests)
+        assert tests.asserts is not None
+        assert tests.asserts[0].startswith("for i, o in zip(_inputs, _outputs):")
+        assert "_deep_eq" in tests.setup
 
 
 def test_statements_after_definitions_are_units_of_their_own() -> None:
@@ -124,20 +110,17 @@ def test_statements_after_definitions_are_units_of_their_own() -> None:
     assert mixed == AssertTests(asserts=["assert f(1) == 1\nx = f(2)\nassert x == 4"])
 
 
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
+def test_code_that_tests_nothing_is_skipped() -> None:
+    for code, reason in (
         ("", "no_tests"),
         ("def check(candidate):\n    pass", "no_tests"),
         ("def check(candidate):\n    assert candidate(1) == 1", "no_tests"),
         ("print(f(1))", "no_tests"),
         ("assert f(1 ==", "broken_tests"),
-    ],
-)
-def test_code_that_tests_nothing_is_skipped(code: str, reason: str) -> None:
-    with pytest.raises(Skip) as skip:
-        script_tests(code)
-    assert skip.value.reason == reason
+    ):
+        with pytest.raises(Skip) as skip:
+            script_tests(code)
+        assert skip.value.reason == reason
 
 
 def test_lists_and_trees_are_defined_where_the_test_builds_them() -> None:

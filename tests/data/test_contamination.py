@@ -128,7 +128,7 @@ def test_a_solution_that_anybody_would_write_is_no_evidence() -> None:
     assert held(mine, benchmark=[short]).found == {}
 
 
-def test_words_that_many_statements_share_convict_nobody() -> None:
+def test_words_that_many_statements_share_are_no_evidence() -> None:
     found = held(task(BOILERPLATE.format("variance") + " Use the unbiased estimate, and raise no error."))
     assert found.found == {}
 
@@ -205,18 +205,12 @@ class Test(unittest.TestCase):
 """
 
 
-@pytest.mark.parametrize(
-    "tests",
-    [
-        CallTests([CallCase(n != 12, [n]) for n in (7, 12, 33, 44)], "f"),
-        StdinTests([StdinCase("12", "no"), StdinCase("33", "yes"), StdinCase("9", "yes")]),
-        AssertTests(unittest=UNIT_TEST),
-    ],
-    ids=["three and another", "three", "all as a unit test"],
-)
-def test_most_of_the_cases_convict_however_little_each_says(tests: Tests) -> None:
-    found = only(held(task("A lighthouse keeper asks for a lamp.", tests), benchmark=[PALINDROME]))
-    assert (found.benchmark_id, found.rule) == ("Palindrome/0", "shared_cases")
+def test_most_of_the_cases_convict_however_little_each_says() -> None:
+    three_and_another = CallTests([CallCase(n != 12, [n]) for n in (7, 12, 33, 44)], "f")
+    three = StdinTests([StdinCase("12", "no"), StdinCase("33", "yes"), StdinCase("9", "yes")])
+    for tests in (three_and_another, three, AssertTests(unittest=UNIT_TEST)):
+        found = only(held(task("A lighthouse keeper asks for a lamp.", tests), benchmark=[PALINDROME]))
+        assert (found.benchmark_id, found.rule) == ("Palindrome/0", "shared_cases")
 
 
 def test_few_of_many_cases_that_say_little_convict_nobody() -> None:
@@ -228,13 +222,10 @@ def test_few_of_many_cases_that_say_little_convict_nobody() -> None:
     assert not held(task("Whether a year is dry.", CallTests(twice, "dry")), benchmark=[PALINDROME]).found
 
 
-def test_one_case_of_many_is_no_evidence() -> None:
+def test_one_case_of_many_and_cases_that_any_problem_has_are_no_evidence() -> None:
     original = Problem("B/0", "Weigh the cargo.", asserting("weigh_cargo", RARE_CASES))
     mine = asserting("f", [RARE_CASES[0], ([1], 1), ([2], 4), ([3], 9)])
     assert held(task("Something else.", mine), benchmark=[original]).found == {}
-
-
-def test_cases_that_any_problem_has_are_no_evidence() -> None:
     small = [([1, 2, 3], 3), ([1], 1), ([2, 2], 2)]
     original = Problem("B/0", "Weigh the cargo.", asserting("weigh_cargo", small))
     assert held(task("Length of a list.", asserting("f", small[:2])), benchmark=[original]).found == {}
@@ -295,13 +286,11 @@ def test_a_clean_set_loses_nothing() -> None:
     assert found.checked > 600
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"ngram": 3}, {"overlap": 0.0}, {"similar": 1.2}, {"reworded": 0.0}, {"together": float("nan")}],
-)
-def test_thresholds_that_are_none_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match=next(iter(options))):
-        Thresholds(**options)
+def test_invalid_thresholds_are_refused() -> None:
+    invalid: list[dict[str, Any]] = [{"ngram": 3}, {"overlap": 0.0}, {"similar": 1.2}, {"reworded": 0.0}]
+    for options in (*invalid, {"together": float("nan")}):
+        with pytest.raises(ValidationError, match=next(iter(options))):
+            Thresholds(**options)
 
 
 def test_a_benchmark_without_problems_is_refused() -> None:

@@ -88,18 +88,14 @@ def test_near_statements_with_the_same_words_need_no_common_case() -> None:
     assert [(m.id, m.kept, m.rule) for m in found(one, other)] == [("a/1", "b/1", "near_duplicate")]
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def test_a_template_with_other_content_is_marked_and_stays() -> None:
+    for one, other in (
         (story("a/1", "sum"), story("b/1", "product")),
         (story("a/1", bound=100), story("b/1", bound=100000)),
         (story("a/1", "largest"), story("b/1", "smallest")),
         (story("a/1", "number"), story("b/1", "number of odd ones")),
-    ],
-    ids=["another word", "another number", "the opposite", "a word more"],
-)
-def test_a_template_with_something_else_in_it_is_marked_and_stays(one: Problem, other: Problem) -> None:
-    assert [match.rule for match in found(one, other)] == ["similar_statement"]
+    ):
+        assert [match.rule for match in found(one, other)] == ["similar_statement"]
 
 
 def test_a_common_input_with_two_answers_says_that_problems_differ_unless_a_checker_decides() -> None:
@@ -131,22 +127,19 @@ def test_short_statements_and_small_tests_are_shared_by_chance() -> None:
     assert found(one, other, third) == []
 
 
-@pytest.mark.parametrize(
-    ("better", "worse"),
-    [
+def test_the_better_problem_is_kept_wherever_it_stands() -> None:
+    statement = STORY.format(what="sum", bound=9)
+    one_case: dict[str, Any] = {"cases": [("1", "1")]}
+    qualities: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"cases": [("1", "1"), ("2", "2")]}, {"checker": True, "references": 2}),
         ({"checker": True}, {"references": 2}),
         ({"references": 1}, {}),
-    ],
-    ids=["more tests", "a checker", "references"],
-)
-def test_the_better_problem_is_kept_wherever_it_stands(better: dict[str, Any], worse: dict[str, Any]) -> None:
-    statement = STORY.format(what="sum", bound=9)
-    one_case: dict[str, Any] = {"cases": [("1", "1")]}
-    first = stdin_problem("x/1", statement, **(one_case | worse))
-    second = stdin_problem("y/1", statement, **(one_case | better))
-    assert [(m.id, m.kept) for m in found(first, second)] == [("x/1", "y/1")]
-    assert [(m.id, m.kept) for m in found(second, first)] == [("x/1", "y/1")]
+    ]
+    for better, worse in qualities:
+        first = stdin_problem("x/1", statement, **(one_case | worse))
+        second = stdin_problem("y/1", statement, **(one_case | better))
+        assert [(m.id, m.kept) for m in found(first, second)] == [("x/1", "y/1")]
+        assert [(m.id, m.kept) for m in found(second, first)] == [("x/1", "y/1")]
 
 
 def test_of_equal_ones_the_earlier_source_and_then_the_smaller_id_is_kept() -> None:
@@ -167,7 +160,7 @@ def test_similarity_is_not_carried_on_from_neighbour_to_neighbour() -> None:
     assert [(m.id, m.kept) for m in found(best, middle, far)] == [("a/2", "a/1")]
 
 
-def test_what_equals_a_dropped_problem_goes_with_it() -> None:
+def test_a_copy_of_a_dropped_problem_is_dropped_with_it() -> None:
     cases = [(f"1\n{n}", str(n)) for n in range(6)]
     best = stdin_problem("a/1", STORY.format(what="sum", bound=9), [*cases, ("7", "7")])
     copy = stdin_problem("b/1", best.statement, cases)
@@ -212,7 +205,7 @@ def test_the_shipped_problems_are_told_apart() -> None:
     assert [m for m in matches if m.rule != "similar_statement"] == []
 
 
-@pytest.mark.parametrize("near", [0.0, 1.1, -1])
-def test_a_threshold_that_is_none_is_refused(near: float) -> None:
-    with pytest.raises(ValidationError, match="near"):
-        found(near=near)
+def test_an_invalid_threshold_is_refused() -> None:
+    for near in (0.0, 1.1, -1):
+        with pytest.raises(ValidationError, match="near"):
+            found(near=near)

@@ -155,34 +155,24 @@ def test_verl_writes_any_arguments_one_value_a_line(cases: list[tuple[list[Any],
     assert list(zip(read, map(json.loads, truth["outputs"]), strict=True)) == cases
 
 
-@pytest.mark.parametrize(
-    ("problem", "export_formats", "reason"),
-    [
-        (ASSERTS, ("verl", "prime", "open-r1"), "assert tests"),
-        (CALL, ("open-r1",), "call tests"),
-        (
-            Problem("p", "?", ADD.tests, checker=StandardChecker("wcmp")),
-            ("verl", "prime"),
-            "a checker decides",
-        ),
-        (Problem("p", "?", ADD.tests, compare=Compare("floats")), ("verl",), "compare mode floats"),
-        (Problem("p", "?", ADD.tests, language="cpp"), ("verl", "open-r1"), "programs in cpp"),
-        (Problem("p", "?", CallTests([CallCase(1, [], {"a": 1})], "f")), ("verl", "prime"), "keyword"),
-        (Problem("p", "?", CallTests([CallCase(1)], "f")), ("verl",), "calls without arguments"),
-        (
-            Problem("p", "?", CallTests([CallCase([None], [[]], {}, ["A"])], class_="A")),
-            ("verl", "prime"),
-            "operations",
-        ),
-        (Problem("p", "?", CallTests([CallCase(1, [1])], "f", class_="A")), ("verl",), "not called Solution"),
-    ],
-)
-def test_what_an_export_format_cannot_carry_is_refused(
-    problem: Problem, export_formats: tuple[str, ...], reason: str
-) -> None:
-    for name in export_formats:
-        with pytest.raises(NotRepresentable, match=reason):
-            EXPORT_FORMATS[name].row(problem, "train", 0)
+NO_ROW = [
+    (ASSERTS, ("verl", "prime", "open-r1"), "assert tests"),
+    (CALL, ("open-r1",), "call tests"),
+    (Problem("p", "?", ADD.tests, checker=StandardChecker("wcmp")), ("verl", "prime"), "a checker decides"),
+    (Problem("p", "?", ADD.tests, compare=Compare("floats")), ("verl",), "compare mode floats"),
+    (Problem("p", "?", ADD.tests, language="cpp"), ("verl", "open-r1"), "programs in cpp"),
+    (Problem("p", "?", CallTests([CallCase(1, [], {"a": 1})], "f")), ("verl", "prime"), "keyword"),
+    (Problem("p", "?", CallTests([CallCase(1)], "f")), ("verl",), "calls without arguments"),
+    (Problem("p", "?", CallTests([CallCase([None], [[]], {}, ["A"])], class_="A")), ("verl",), "operations"),
+    (Problem("p", "?", CallTests([CallCase(1, [1])], "f", class_="A")), ("verl",), "not called Solution"),
+]
+
+
+def test_a_problem_that_an_export_format_cannot_hold_is_refused() -> None:
+    for problem, export_formats, reason in NO_ROW:
+        for name in export_formats:
+            with pytest.raises(NotRepresentable, match=reason):
+                EXPORT_FORMATS[name].row(problem, "train", 0)
 
 
 def test_refusals_are_counted_and_write_nothing_unless_skipped(tmp_path: Path) -> None:

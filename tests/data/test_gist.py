@@ -30,32 +30,26 @@ def best(found: dict[int, Likeness]) -> Likeness:
     return max(found.values(), key=lambda likeness: likeness.ratio)
 
 
-@pytest.mark.parametrize(
-    "reworded",
-    [
+def test_a_reworded_statement_is_similar() -> None:
+    for reworded in (
         "Tally the towers of a harbour city that spot the morning sun initially: those that are strictly "
         "taller than each tower standing east of them. You are supplied an array of the heights.",
         TOWERS.replace("harbour", "harbr").replace("morning sun", "sun morning").replace("strictly ", ""),
         f"A ship brings bricks. {'The crew sings all day long. ' * 12}{TOWERS} {'Nobody sleeps. ' * 20}",
-    ],
-)
-def test_a_reworded_statement_is_alike(reworded: str) -> None:
-    found = best(index(*OTHERS, TOWERS).near(gist_words(reworded)))
-    assert found.number == len(OTHERS)
-    assert found.ratio >= 1
+    ):
+        found = best(index(*OTHERS, TOWERS).near(gist_words(reworded)))
+        assert found.number == len(OTHERS)
+        assert found.ratio >= 1
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
+def test_another_statement_is_not_similar() -> None:
+    for other in (
         "Given a list of the heights of children, count how many neighbours differ by more than five.",
         "Write a function to find the smallest odd number in a list of integers and square it.",
         "Write a function to remove the digits of a sentence.",
-    ],
-)
-def test_another_statement_is_not(other: str) -> None:
-    found = index(*OTHERS, TOWERS).near(gist_words(other))
-    assert all(likeness.ratio < 1 for likeness in found.values())
+    ):
+        found = index(*OTHERS, TOWERS).near(gist_words(other))
+        assert all(likeness.ratio < 1 for likeness in found.values())
 
 
 def test_the_less_a_statement_says_the_more_alike_it_has_to_be() -> None:

@@ -76,17 +76,17 @@ def rows_of(source: str, folder: Path) -> Path:
     return file
 
 
-def test_what_ships_is_known_here() -> None:
+def test_every_shipped_file_is_listed_here() -> None:
     assert sorted([*KEPT, "builtin", "micro"]) == SHIPPED
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_a_shipped_file_names_revisions_that_the_importers_are_known_to_work_with(name: str) -> None:
-    pipeline = load_pipeline(RECIPES / f"{name}.yaml")
-    assert pipeline.name == name
-    for source, at in pipeline.prepare.sources.items() if pipeline.prepare else ():
-        assert at.revision == source_named(source).revision
-        assert at.path is None
+def test_shipped_files_name_revisions_that_the_importers_are_known_to_work_with() -> None:
+    for name in SHIPPED:
+        pipeline = load_pipeline(RECIPES / f"{name}.yaml")
+        assert pipeline.name == name
+        for source, at in pipeline.prepare.sources.items() if pipeline.prepare else ():
+            assert at.revision == source_named(source).revision
+            assert at.path is None
 
 
 @pytest.mark.process
@@ -140,7 +140,7 @@ def test_a_pipeline_on_the_shipped_problems_from_start_to_export(tmp_path: Path)
     assert str(tmp_path) not in (out / "card.json").read_text()
 
 
-def test_what_is_there_is_not_made_again_and_a_change_begins_where_it_changes(
+def test_finished_steps_are_not_repeated_and_a_change_begins_at_its_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, out = small(tmp_path, {"dedupe": {}}, {"select": {"max_tests": 8}}), tmp_path / "out"
@@ -194,53 +194,42 @@ def test_a_step_that_fails_leaves_those_before_it_to_go_on_from(
     assert len(list(open_problems(out))) == 9
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"strat": "x"}, ["unknown key `strat`", "did you mean `start`?"]),
-        ({"start": "a.jsonl"}, ["`steps` is empty"]),
-        ({}, ["`prepare`", "`start`"]),
-        ({"start": "a.jsonl", "steps": [{"dedup": {}}]}, ["`steps.0`", "did you mean `dedupe`?"]),
-        ({"start": "a.jsonl", "steps": [{"dedupe": {}, "select": {}}]}, ["`steps.0`", "one step"]),
-        (
-            {"start": "a.jsonl", "steps": [{"dedupe": {}, "selct": {}}]},
-            ["`steps.0`", "did you mean `select`?"],
-        ),
-        ({"start": "a.jsonl", "steps": ["dedupe"]}, ["`steps.0`", "one step"]),
-        (
-            {"start": "a.jsonl", "steps": [{"select": {"max_test": 3}}]},
-            ["`steps.0.select.max_test`", "did you mean `steps.0.select.max_tests`?"],
-        ),
-        ({"start": "a.jsonl", "steps": [{"select": {"kinds": ["cal"]}}]}, ["steps.0.select", "`call`"]),
-        ({"start": "a.jsonl", "steps": [{"dedupe": {"near": 1.5}}]}, ["`steps.0.dedupe.near`", "1"]),
-        ({"start": "a.jsonl", "steps": [{"decontaminate": {}}]}, ["`steps.0.decontaminate.against`"]),
-        ({"start": "a.jsonl", "steps": [{"difficulty": {"n": 4}}]}, ["`steps.0.difficulty`", "`model`"]),
-        (
-            {"start": "a.jsonl", "steps": [{"validate": {"drop": ["few_test"]}}]},
-            ["steps.0.validate.drop", "did you mean `few_tests`?"],
-        ),
-        ({"prepare": {"sources": {"archr": {}}}}, ["prepare.sources.archr", "did you mean `archer`?"]),
-        (
-            {"prepare": {"sources": {"archer": {}}}, "export_format": {"name": "verll"}},
-            ["`export_format.name`", "`verl`?"],
-        ),
-        (
-            {
-                "start": "a.jsonl",
-                "steps": [{"dedupe": None}],
-                "published": [{"after": "dedup", "count": 1, "where": "x"}],
-            },
-            ["no step `dedup`", "did you mean `dedupe`?"],
-        ),
-    ],
-)
-def test_a_field_that_cannot_be_is_refused_by_its_path(
-    fields: dict[str, Any], words: list[str], tmp_path: Path
-) -> None:
-    with pytest.raises(UserError) as refusal:
-        build(written(tmp_path, **fields), "--out", tmp_path / "out")
-    for word in [*words, "pipeline.yaml"]:
-        assert word in str(refusal.value)
+def starting(**step: Any) -> dict[str, Any]:
+    return {"start": "a.jsonl", "steps": [step]}
+
+
+PREPARED = {"sources": {"archer": {}}}
+PUBLISHED = [{"after": "dedup", "count": 1, "where": "x"}]
+# The fields of a file, and words of the error.
+INVALID: list[tuple[dict[str, Any], list[str]]] = [
+    ({"strat": "x"}, ["unknown key `strat`", "did you mean `start`?"]),
+    ({"start": "a.jsonl"}, ["`steps` is empty"]),
+    ({}, ["`prepare`", "`start`"]),
+    (starting(dedup={}), ["`steps.0`", "did you mean `dedupe`?"]),
+    (starting(dedupe={}, select={}), ["`steps.0`", "one step"]),
+    (starting(dedupe={}, selct={}), ["`steps.0`", "did you mean `select`?"]),
+    ({"start": "a.jsonl", "steps": ["dedupe"]}, ["`steps.0`", "one step"]),
+    (
+        starting(select={"max_test": 3}),
+        ["`steps.0.select.max_test`", "did you mean `steps.0.select.max_tests`?"],
+    ),
+    (starting(select={"kinds": ["cal"]}), ["steps.0.select", "`call`"]),
+    (starting(dedupe={"near": 1.5}), ["`steps.0.dedupe.near`", "1"]),
+    (starting(decontaminate={}), ["`steps.0.decontaminate.against`"]),
+    (starting(difficulty={"n": 4}), ["`steps.0.difficulty`", "`model`"]),
+    (starting(validate={"drop": ["few_test"]}), ["steps.0.validate.drop", "did you mean `few_tests`?"]),
+    ({"prepare": {"sources": {"archr": {}}}}, ["prepare.sources.archr", "did you mean `archer`?"]),
+    ({"prepare": PREPARED, "export_format": {"name": "verll"}}, ["`export_format.name`", "`verl`?"]),
+    (starting(dedupe=None) | {"published": PUBLISHED}, ["no step `dedup`", "did you mean `dedupe`?"]),
+]
+
+
+def test_an_invalid_field_is_refused_by_its_path(tmp_path: Path) -> None:
+    for fields, words in INVALID:
+        with pytest.raises(UserError) as refusal:
+            build(written(tmp_path, **fields), "--out", tmp_path / "out")
+        for word in [*words, "pipeline.yaml"]:
+            assert word in str(refusal.value)
 
 
 def test_the_example_of_the_docs_is_a_pipeline(tmp_path: Path) -> None:
@@ -294,7 +283,7 @@ def test_a_step_that_keeps_nothing_says_why(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("override", ["steps.9.select.seed=1", "steps.x.select.seed=1"])
-def test_an_override_of_an_item_that_is_not_there_is_refused(override: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no item of a list of 1"):
-        build(small(tmp_path), override, "--out", tmp_path / "out")
+def test_an_override_of_a_missing_item_is_refused(tmp_path: Path) -> None:
+    for override in ("steps.9.select.seed=1", "steps.x.select.seed=1"):
+        with pytest.raises(UserError, match="is no item of a list of 1"):
+            build(small(tmp_path), override, "--out", tmp_path / "out")

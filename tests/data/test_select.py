@@ -44,12 +44,14 @@ def taken(problems: list[Problem], **options: Any) -> list[str]:
     return [r.id for r in results if isinstance(r, Problem)]
 
 
-@pytest.mark.parametrize(
-    ("rule", "expected"),
-    [("longest", [1, 3, 5]), ("shortest", [0, 2, 4]), ("first+longest", [0, 1, 5])],
-)
-def test_cases_are_chosen_by_the_length_of_their_inputs(rule: CaseRule, expected: list[int]) -> None:
-    assert kept(cut_cases(sized("p", [1, 9, 2, 7, 3, 8]), 3, rule, 0)) == expected
+def test_cases_are_chosen_by_the_length_of_their_inputs() -> None:
+    rules: dict[CaseRule, list[int]] = {
+        "longest": [1, 3, 5],
+        "shortest": [0, 2, 4],
+        "first+longest": [0, 1, 5],
+    }
+    for rule, expected in rules.items():
+        assert kept(cut_cases(sized("p", [1, 9, 2, 7, 3, 8]), 3, rule, 0)) == expected
 
 
 def test_random_cases_are_seeded_and_nested() -> None:
@@ -163,37 +165,29 @@ def test_orders() -> None:
     assert shuffled == taken(mixed, order="shuffle", seed=1) != taken(mixed, order="shuffle", seed=2)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
+def test_invalid_options_are_refused() -> None:
+    invalid: list[tuple[dict[str, Any], str]] = [
         ({"max_tests": -1}, "max_tests"),
         ({"kinds": ("stdn",)}, "did you mean `stdin`"),
         ({"pass_rate": (0.9, 0.1)}, "pass_rate"),
-    ],
-)
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
-        Selection(**options)
+    ]
+    for options, words in invalid:
+        with pytest.raises(ValidationError, match=words):
+            Selection(**options)
 
 
-@pytest.mark.parametrize(
-    ("text", "n", "expected"),
-    [
-        (None, 8, (1, 7)),
-        ("1..n-1", 4, (1, 3)),
-        ("0..n", 4, (0, 4)),
-        ("2..5", 8, (2, 5)),
-        ("1..n-2", 8, (1, 6)),
-    ],
-)
-def test_bounds_of_pass_rates(text: str | None, n: int, expected: tuple[int, int]) -> None:
-    assert parse_keep(text, n) == Keep(*expected, n)
-
-
-@pytest.mark.parametrize(("text", "n"), [("1-7", 8), ("5..3", 8), ("1..9", 8), (None, 1), ("1..n-9", 8)])
-def test_bounds_that_hold_nothing_are_refused(text: str | None, n: int) -> None:
-    with pytest.raises(UserError, match="--keep"):
-        parse_keep(text, n)
+def test_bounds_of_pass_rates() -> None:
+    for text, n, least, most in (
+        (None, 8, 1, 7),
+        ("1..n-1", 4, 1, 3),
+        ("0..n", 4, 0, 4),
+        ("2..5", 8, 2, 5),
+        ("1..n-2", 8, 1, 6),
+    ):
+        assert parse_keep(text, n) == Keep(least, most, n)
+    for text, n in (("1-7", 8), ("5..3", 8), ("1..9", 8), (None, 1), ("1..n-9", 8)):
+        with pytest.raises(UserError, match="--keep"):
+            parse_keep(text, n)
 
 
 def test_pass_rates_are_written_and_keep_what_has_a_signal() -> None:
@@ -222,10 +216,4 @@ def test_pass_rates_are_written_and_keep_what_has_a_signal() -> None:
 
 def test_bounds_of_n_replies_hold_for_fewer_judged_ones() -> None:
     keep = parse_keep("2..4", 8)
-    assert [keep.includes(PassRate("m", 4, passed)) for passed in range(5)] == [
-        False,
-        True,
-        True,
-        False,
-        False,
-    ]
+    assert [passed for passed in range(5) if keep.includes(PassRate("m", 4, passed))] == [1, 2]

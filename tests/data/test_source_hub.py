@@ -69,7 +69,7 @@ def test_a_download_that_was_interrupted_goes_on_with_the_first_file_that_is_mis
     assert {name for name, _ in server.ranges} == {"data/train-1.jsonl"}
 
 
-def test_what_was_downloaded_is_not_downloaded_again_and_is_found_offline(
+def test_downloaded_files_are_not_downloaded_again_and_are_found_offline(
     server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub = hub_of(server, tmp_path)
@@ -93,38 +93,21 @@ def test_a_short_hash_names_its_commit(server: HubServer, tmp_path: Path) -> Non
         hub_of(server, tmp_path).find("me/set", "abcdef0", TRAIN)
 
 
-@pytest.mark.parametrize(
-    ("repo", "revision", "globs", "words"),
-    [
-        (
-            "me/gated",
-            None,
-            TRAIN,
-            "me/gated is gated: accept its terms at .* HF_TOKEN, or give local files",
-        ),
-        ("me/absent", None, TRAIN, "no dataset me/absent at .*, or it is private: .* or give local files"),
-        (
-            "me/set",
-            "abc",
-            TRAIN,
-            r"me/set has no revision abc: see .* name another \(SOURCE@REV\), or give local files",
-        ),
-        (
-            "me/set",
-            None,
-            ("*.parquet",),
-            r"no file matches \*\.parquet; found: README.md.* name another revision \(SOURCE@REV\)",
-        ),
-    ],
-)
-def test_what_is_not_there_is_said_with_the_way_out(
-    server: HubServer, tmp_path: Path, repo: str, revision: str | None, globs: tuple[str, ...], words: str
+def test_missing_sets_files_and_revisions_are_reported_with_the_remedy(
+    server: HubServer, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=words):
-        hub_of(server, tmp_path).find(repo, revision, globs)
+    local = "or give local files"
+    for repo, revision, globs, words in (
+        ("me/gated", None, TRAIN, f"me/gated is gated: accept its terms at .* HF_TOKEN, {local}"),
+        ("me/absent", None, TRAIN, f"no dataset me/absent at .*, or it is private: .* {local}"),
+        ("me/set", "abc", TRAIN, rf"me/set has no revision abc: see .* name another \(SOURCE@REV\), {local}"),
+        ("me/set", None, ("*.parquet",), r"no file matches \*\.parquet; found: README.md.* name another rev"),
+    ):
+        with pytest.raises(UserError, match=words):
+            hub_of(server, tmp_path).find(repo, revision, globs)
 
 
-def test_no_network_is_said_with_the_way_out(tmp_path: Path) -> None:
+def test_a_missing_network_is_reported_with_the_remedy(tmp_path: Path) -> None:
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{unheard.getsockname()[1]}"
@@ -141,7 +124,7 @@ def test_a_silent_hub_is_an_error_with_the_way_out(
         hub_of(server, tmp_path).find("me/set", None, TRAIN)
 
 
-def test_what_does_not_have_the_hash_that_the_hub_says_is_dropped(server: HubServer, tmp_path: Path) -> None:
+def test_a_download_with_another_hash_than_the_hub_is_deleted(server: HubServer, tmp_path: Path) -> None:
     server.said_sha256 = "0" * 64
     hub = hub_of(server, tmp_path)
     found = hub.find("me/set", None, TRAIN)

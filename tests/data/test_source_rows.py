@@ -40,16 +40,14 @@ def write(file: Path, rows: list[dict[str, Any]]) -> Path:
     return file
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "r.parquet", "r.stream.arrow", "r.file.arrow", "r.jsonl", "r.jsonl.gz", "array.json", "array.json.gz",
-        "lines.json",
-    ],
-)  # fmt: skip
-def test_every_format_gives_the_same_rows_with_their_places(name: str, tmp_path: Path) -> None:
-    file = write(tmp_path / name, ROWS)
-    assert list(read_rows([file])) == [(f"{file}, row 1", ROWS[0]), (f"{file}, row 2", ROWS[1])]
+FORMATS = ("r.parquet", "r.stream.arrow", "r.file.arrow", "r.jsonl", "r.jsonl.gz")
+JSON_FORMATS = ("array.json", "array.json.gz", "lines.json")
+
+
+def test_every_format_gives_the_same_rows_with_their_places(tmp_path: Path) -> None:
+    for name in FORMATS + JSON_FORMATS:
+        file = write(tmp_path / name, ROWS)
+        assert list(read_rows([file])) == [(f"{file}, row 1", ROWS[0]), (f"{file}, row 2", ROWS[1])]
 
 
 def test_csv_gives_text(tmp_path: Path) -> None:
@@ -102,39 +100,30 @@ def test_memory_holds_some_rows_and_never_the_file(name: str, tmp_path: Path) ->
     assert peak < 8e6  # of 12.6 MB
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("r.jsonl", b'{"a": 1}\n{"a": \n', r"r\.jsonl, line 2: not JSON in UTF-8"),
-        ("r.jsonl", b"[1]\n", r"r\.jsonl, line 1: a list; a row is an object of columns"),
-        ("r.json", b'[{"a": 1}, {"a": ', r"r\.json, row 2: not JSON: .*is the file complete\?"),
-        ("r.json", b'[{"a": 1}', r"r\.json: the JSON array does not end"),
-        ("r.json", b'[{"a": 1} {"a": 2}]', r"r\.json: not a JSON array: `,` expected, `{` found"),
-        ("r.parquet", b"PAR1....", r"r\.parquet: cannot be read as Parquet"),
-        ("r.arrow", b"ARROW1..", r"r\.arrow: cannot be read as Arrow"),
-        (
-            "r.jsonl.gz",
-            gzip.compress(b'{"a": 1}\n' * 99, mtime=0)[:-9],
-            r"r\.jsonl\.gz: cannot be read: .* complete\?",
-        ),
-        ("r.csv", b'a,b\n"\xff",1\n', r"r\.csv: cannot be read"),
-        ("r.xml", b"<a/>", r"r\.xml: unknown kind of file; names of files with rows end in \.parquet"),
-    ],
-)
-def test_a_broken_file_is_named_with_the_place(name: str, content: bytes, words: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=words):
-        list(read_rows([tmp_path / name]))
+BROKEN_FILES = [
+    ("r.jsonl", b'{"a": 1}\n{"a": \n', r"r\.jsonl, line 2: not JSON in UTF-8"),
+    ("r.jsonl", b"[1]\n", r"r\.jsonl, line 1: a list; a row is an object of columns"),
+    ("r.json", b'[{"a": 1}, {"a": ', r"r\.json, row 2: not JSON: .*is the file complete\?"),
+    ("r.json", b'[{"a": 1}', r"r\.json: the JSON array does not end"),
+    ("r.json", b'[{"a": 1} {"a": 2}]', r"r\.json: not a JSON array: `,` expected, `{` found"),
+    ("r.parquet", b"PAR1....", r"r\.parquet: cannot be read as Parquet"),
+    ("r.arrow", b"ARROW1..", r"r\.arrow: cannot be read as Arrow"),
+    ("r.jsonl.gz", gzip.compress(b'{"a": 1}\n' * 99, mtime=0)[:-9], r"r\.jsonl\.gz: cannot be .* complete\?"),
+    ("r.csv", b'a,b\n"\xff",1\n', r"r\.csv: cannot be read"),
+    ("r.xml", b"<a/>", r"r\.xml: unknown kind of file; names of files with rows end in \.parquet"),
+]
+
+
+def test_a_broken_file_is_named_with_the_place(tmp_path: Path) -> None:
+    for name, content, words in BROKEN_FILES:
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(UserError, match=words):
+            list(read_rows([tmp_path / name]))
 
 
 def test_a_folder_gives_the_files_that_the_source_names_or_all_with_rows(tmp_path: Path) -> None:
-    for name in (
-        "data/train-0.jsonl",
-        "data/train-1.jsonl",
-        "data/test.jsonl",
-        ".cache/x.jsonl",
-        "README.md",
-    ):
+    found = ("data/train-0.jsonl", "data/train-1.jsonl", "data/test.jsonl", ".cache/x.jsonl", "README.md")
+    for name in found:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{}\n")
     (tmp_path / "dataset_info.json").write_text("{}")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.data import statement_sentences as said
 from tests.data.clean_problems import SUM, SUM_CASES, problem, stdin
 from whetstone.core.problem import Compare, Problem, Program, PythonChecker, StdinTests
 from whetstone.data.validate.comparing import freedom_of, with_stated_comparison
@@ -29,47 +30,35 @@ DIRECTIONS = stdin(*[(f"{n}\n", "Left\n" if n % 2 else "Right\n") for n in range
 COUNTS = stdin(("1", "200 0.5"), ("2", "300 0.25"))
 LETTERS = stdin(*[(f"{n}\n", "aBc\n" if n % 2 else "abC\n") for n in range(1, 8)])
 POLICY = Policy()
+SENTENCES = tomllib.loads(
+    (Path(__file__).parent / "fixtures" / "statement_sentences.toml").read_text("utf-8")
+)
+SEVERAL, ANY_CASE = SENTENCES["several"], SENTENCES["any_case"]
+TOLERANT = [each["sentence"] for each in SENTENCES["tolerance"]]
 
 
-@pytest.mark.parametrize("sentence", said.SEVERAL)
-def test_words_that_allow_several_answers(sentence: str) -> None:
-    assert freedom_of(STORY + sentence).several
+def test_sentences_that_allow_several_answers_any_case_or_an_error_are_recognised() -> None:
+    def recognised(kind: str, group: str) -> list[str]:
+        return [text for text in SENTENCES[group] if getattr(freedom_of(STORY + text), kind)]
+
+    assert recognised("several", "several") == SEVERAL
+    assert recognised("any_case", "any_case") == ANY_CASE
+    for kind in ("several", "any_case"):
+        assert recognised(kind, f"not_{kind}") == []
+    assert recognised("tolerance", "no_tolerance") == []
+    for each in SENTENCES["tolerance"]:
+        tolerance = freedom_of(STORY + each["sentence"]).tolerance
+        assert tolerance is not None, each
+        assert (tolerance.abs or 0.0, tolerance.rel or 0.0) == pytest.approx((each["abs"], each["rel"]))
 
 
-@pytest.mark.parametrize("sentence", said.NOT_SEVERAL)
-def test_words_that_only_sound_so(sentence: str) -> None:
-    assert freedom_of(STORY + sentence).several == ""
-
-
-@pytest.mark.parametrize("sentence", said.ANY_CASE)
-def test_words_that_allow_any_case(sentence: str) -> None:
-    assert freedom_of(STORY + sentence).any_case
-
-
-@pytest.mark.parametrize("sentence", said.NOT_ANY_CASE)
-def test_words_about_letters_that_allow_nothing(sentence: str) -> None:
-    assert freedom_of(STORY + sentence).any_case == ""
-
-
-@pytest.mark.parametrize(("sentence", "absolute", "relative"), said.TOLERANCE)
-def test_words_that_allow_an_error(sentence: str, absolute: float | None, relative: float | None) -> None:
-    tolerance = freedom_of(STORY + sentence).tolerance
-    assert tolerance is not None
-    assert (tolerance.abs, tolerance.rel) == (pytest.approx(absolute), pytest.approx(relative))
-
-
-@pytest.mark.parametrize("sentence", said.NO_TOLERANCE)
-def test_words_about_errors_that_allow_none(sentence: str) -> None:
-    assert freedom_of(STORY + sentence).tolerance is None
-
-
-def test_every_sentence_is_told_in_every_context() -> None:
+def test_every_sentence_is_recognised_in_every_context() -> None:
     """A sentence of one kind is not taken for another kind either, and line breaks change nothing."""
-    for sentence in said.SEVERAL:
+    for sentence in SEVERAL:
         assert freedom_of(f"{STORY}\n\nOutput\n\n{sentence}\n\nExample\n\n1 2").several
         assert not freedom_of(sentence).any_case
         assert freedom_of(sentence).tolerance is None
-    for sentence in (*said.ANY_CASE, *(sentence for sentence, _, _ in said.TOLERANCE)):
+    for sentence in (*ANY_CASE, *TOLERANT):
         assert freedom_of(sentence.replace(" ", "\n", 3)) != freedom_of("")
         assert freedom_of(sentence).several == ""
 
@@ -82,15 +71,8 @@ def test_any_text_is_read(text: str) -> None:
 @pytest.mark.cost
 def test_a_long_text_is_read_in_linear_time() -> None:
     """Each would take minutes if a pattern went back and forth over it."""
-    for piece in (
-        "print ",
-        "if there are several ",
-        "any order ",
-        "absolute error ",
-        "10 - ",
-        "letters in ",
-        "a",
-    ):
+    pieces = ("print ", "if there are several ", "any order ", "absolute error ", "10 - ", "letters in ", "a")
+    for piece in pieces:
         freedom_of(piece * 20_000)
 
 
@@ -127,10 +109,10 @@ def test_a_plain_rule_is_set(sentence: str, tests: StdinTests, wanted: Compare) 
     assert (flag is None) == (wanted == Compare())
 
 
-@pytest.mark.parametrize("mode", ["exact", "lines", "unordered_lines", "kattis", "grader:lcb"])
-def test_a_comparison_that_was_chosen_stays(mode: str) -> None:
-    one = problem("p", STORY + "Print each letter in any case.", DIRECTIONS, compare=Compare(mode))
-    assert with_stated_comparison(one) == (one, None)
+def test_a_comparison_that_was_chosen_stays() -> None:
+    for mode in ("exact", "lines", "unordered_lines", "kattis", "grader:lcb"):
+        one = problem("p", STORY + "Print each letter in any case.", DIRECTIONS, compare=Compare(mode))
+        assert with_stated_comparison(one) == (one, None)
 
 
 def test_a_checker_decides_always() -> None:
@@ -142,9 +124,9 @@ def test_a_checker_decides_always() -> None:
 
 @given(
     st.lists(st.sampled_from(["0.5", "12", "3.25", "1e-05", "YES", "no", "Left"]), min_size=1, max_size=5),
-    st.sampled_from([sentence for sentence, _, _ in said.TOLERANCE] + list(said.ANY_CASE)),
+    st.sampled_from(TOLERANT + ANY_CASE),
 )
-def test_what_is_set_accepts_all_that_was_accepted(tokens: list[str], sentence: str) -> None:
+def test_a_stated_comparison_accepts_all_that_was_accepted(tokens: list[str], sentence: str) -> None:
     one = problem("p", sentence, stdin(("1", " ".join(tokens))))
     after, _ = with_stated_comparison(one)
     expected = " ".join(tokens)
@@ -245,8 +227,8 @@ def test_too_few_tests_are_not_called_a_trivial_pass(judge: Judge, count: int, r
 
 
 def test_the_corpus_is_large_and_has_no_sentence_twice() -> None:
-    groups = (said.SEVERAL, said.NOT_SEVERAL, said.ANY_CASE, said.NOT_ANY_CASE, said.NO_TOLERANCE)
-    sentences = [sentence for group in groups for sentence in group] + [s for s, _, _ in said.TOLERANCE]
+    groups = [group for name, group in SENTENCES.items() if name != "tolerance"]
+    sentences = [*TOLERANT, *(sentence for group in groups for sentence in group)]
     assert len(sentences) == len(set(sentences)) >= 90
 
 
