@@ -13,13 +13,28 @@ an object that the test constructed. It does not hold for an object that the pro
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, cast
 
 from whetstone.judge.rpc.link import LinkLost
+from whetstone.judge.rpc.operations import BINARY, COMPARISONS, IN_PLACE, REFLECTED, UNARY
 
 _FORWARDED_DUNDERS = frozenset({"__dict__", "__annotations__", "__defaults__", "__kwdefaults__"})
 _LABELS = frozenset({"__name__", "__qualname__", "__doc__", "__module__"})
+_PLAINLY_FORWARDED = (
+    *("setattr", "delattr", "getitem", "setitem", "delitem", "enter", "round", "copy"),
+    *UNARY,
+)
+# Operations whose result Python, or the test, relies on to have exactly this type.
+_RESULT_TYPES: dict[str, type] = {
+    "len": int,
+    "bool": bool,
+    "str": str,
+    "repr": str,
+    "format": str,
+    "int": int,
+    "float": float,
+}
 # The attribute in which the class of a record stores the numbers of the program's classes that it represents.
 RECORD_CLASSES = "_program_classes"
 _MAX_NESTED_EQUALITY = 50
@@ -77,42 +92,12 @@ class Handle:
             raise AttributeError(name)
         return _ask(self, "getattr", name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        _ask(self, "setattr", name, value)
-
-    def __delattr__(self, name: str) -> None:
-        _ask(self, "delattr", name)
-
-    def __getitem__(self, key: Any) -> Any:
-        return _ask(self, "getitem", key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        _ask(self, "setitem", key, value)
-
-    def __delitem__(self, key: Any) -> None:
-        _ask(self, "delitem", key)
-
-    def __len__(self) -> int:
-        return _check_type(self, _ask(self, "len"), int)
-
-    def __bool__(self) -> bool:
-        return _check_type(self, _ask(self, "bool"), bool)
-
-    def __str__(self) -> str:
-        return _check_type(self, _ask(self, "str"), str)
-
-    def __repr__(self) -> str:
-        return _check_type(self, _ask(self, "repr"), str)
-
     def __iter__(self) -> Iterator[Any]:
         return iter(_check_type(self, _ask(self, "items"), list))
 
     def __contains__(self, item: object) -> bool:
         # The program's own __contains__ would learn the value that it must contain.
         return any(each is item or each == item for each in iter(self))
-
-    def __enter__(self) -> Any:
-        return _ask(self, "enter")
 
     def __exit__(self, *_error: object) -> None:
         # The result is ignored: a program must not suppress an error inside the block, such as a failed
@@ -130,110 +115,35 @@ class Handle:
         # Handles may be equal by state, so all of them share one hash. The program cannot influence it.
         return 0
 
-    def __lt__(self, other: Any) -> bool:
-        return _compare(self, "lt", other)
-
-    def __le__(self, other: Any) -> bool:
-        return _compare(self, "le", other)
-
-    def __gt__(self, other: Any) -> bool:
-        return _compare(self, "gt", other)
-
-    def __ge__(self, other: Any) -> bool:
-        return _compare(self, "ge", other)
-
-    def __add__(self, other: Any) -> Any:
-        return _combine(self, "add", other)
-
-    def __sub__(self, other: Any) -> Any:
-        return _combine(self, "sub", other)
-
-    def __mul__(self, other: Any) -> Any:
-        return _combine(self, "mul", other)
-
-    def __matmul__(self, other: Any) -> Any:
-        return _combine(self, "matmul", other)
-
-    def __truediv__(self, other: Any) -> Any:
-        return _combine(self, "truediv", other)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return _combine(self, "floordiv", other)
-
-    def __mod__(self, other: Any) -> Any:
-        return _combine(self, "mod", other)
-
-    def __and__(self, other: Any) -> Any:
-        return _combine(self, "and", other)
-
-    def __or__(self, other: Any) -> Any:
-        return _combine(self, "or", other)
-
-    def __xor__(self, other: Any) -> Any:
-        return _combine(self, "xor", other)
-
-    def __pow__(self, other: Any) -> Any:
-        return _combine(self, "pow", other)
-
-    def __radd__(self, other: Any) -> Any:
-        return _combine(self, "radd", other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return _combine(self, "rsub", other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return _combine(self, "rmul", other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return _combine(self, "rtruediv", other)
-
-    def __iadd__(self, other: Any) -> Any:
-        return _combine_in_place(self, "iadd", other)
-
-    def __isub__(self, other: Any) -> Any:
-        return _combine_in_place(self, "isub", other)
-
-    def __imul__(self, other: Any) -> Any:
-        return _combine_in_place(self, "imul", other)
-
-    def __itruediv__(self, other: Any) -> Any:
-        return _combine_in_place(self, "itruediv", other)
-
-    def __neg__(self) -> Any:
-        return _ask(self, "neg")
-
-    def __pos__(self) -> Any:
-        return _ask(self, "pos")
-
-    def __invert__(self) -> Any:
-        return _ask(self, "invert")
-
-    def __abs__(self) -> Any:
-        return _ask(self, "abs")
-
-    def __int__(self) -> int:
-        return _check_type(self, _ask(self, "int"), int)
-
-    def __float__(self) -> float:
-        return _check_type(self, _ask(self, "float"), float)
-
-    def __round__(self, *digits: Any) -> Any:
-        return _ask(self, "round", *digits)
-
-    def __format__(self, spec: str) -> str:
-        return _check_type(self, _ask(self, "format", spec), str)
-
     def __reversed__(self) -> Iterator[Any]:
         return iter(_check_type(self, _ask(self, "reversed"), list))
-
-    def __copy__(self) -> Any:
-        return _ask(self, "copy")
 
     def __deepcopy__(self, _memo: Any) -> Any:
         return _ask(self, "deepcopy")
 
     def __reduce_ex__(self, _protocol: Any) -> Any:
         raise TypeError("an object of the program cannot be pickled by the test")
+
+
+def _add_special_methods() -> None:
+    """Give handles the special methods that only forward an operation, which has the name of the method."""
+    for name in _PLAINLY_FORWARDED:
+        _add_special_method(name, _ask)
+    for name in _RESULT_TYPES:
+        _add_special_method(name, _ask_checked)
+    for name in COMPARISONS:
+        _add_special_method(name, _compare)
+    for name in (*BINARY, *REFLECTED):
+        _add_special_method(name, _combine)
+    for name in IN_PLACE:
+        _add_special_method(name, _combine_in_place)
+
+
+def _add_special_method(operation: str, forward: Callable[..., Any]) -> None:
+    def method(handle: Handle, *arguments: Any) -> Any:
+        return forward(handle, operation, *arguments)
+
+    setattr(Handle, f"__{operation}__", method)
 
 
 class CallableHandle(Handle):
@@ -383,6 +293,10 @@ def _ask(handle: Handle, operation: str, *arguments: Any) -> Any:
     return peer.ask(operation, handle, *arguments)
 
 
+def _ask_checked(handle: Handle, operation: str, *arguments: Any) -> Any:
+    return _check_type(handle, _ask(handle, operation, *arguments), _RESULT_TYPES[operation])
+
+
 def _check_type(handle: Handle, value: Any, kind: type) -> Any:
     if type(value) is not kind:
         raise cast("ProgramPeer", object.__getattribute__(handle, "_peer")).break_link(
@@ -402,3 +316,6 @@ def _have_equal_state(left: Handle, right: Handle) -> bool:
         return type(first) is list and bool(first[-1]) and first == second
     finally:
         peer.comparing -= 1
+
+
+_add_special_methods()

@@ -57,6 +57,18 @@ def _in_place(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
     return operate
 
 
+# Operators by the names of their special methods, without underscores.
+COMPARISONS = ("lt", "le", "gt", "ge")
+UNARY = ("neg", "pos", "invert", "abs")
+BINARY = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor")
+REFLECTED = ("radd", "rsub", "rmul", "rtruediv")
+IN_PLACE = ("iadd", "isub", "imul", "itruediv")
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    return getattr(operator, f"__{name}__")
+
+
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "call": _call,
     "getattr": getattr,
@@ -78,34 +90,10 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "ping": _ping,
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,
-    "neg": operator.neg,
-    "pos": operator.pos,
-    "invert": operator.invert,
-    "abs": abs,
     "int": int,
     "float": float,
     "round": round,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "matmul": operator.matmul,
-    "truediv": operator.truediv,
-    "floordiv": operator.floordiv,
-    "mod": operator.mod,
-    "pow": operator.pow,
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
-    "radd": _reflected(operator.add),
-    "rsub": _reflected(operator.sub),
-    "rmul": _reflected(operator.mul),
-    "rtruediv": _reflected(operator.truediv),
-    "iadd": _in_place(operator.iadd),
-    "isub": _in_place(operator.isub),
-    "imul": _in_place(operator.imul),
-    "itruediv": _in_place(operator.itruediv),
+    **{name: _operator(name) for name in (*COMPARISONS, *UNARY, *BINARY)},
+    **{name: _reflected(_operator(name[1:])) for name in REFLECTED},
+    **{name: _in_place(_operator(name)) for name in IN_PLACE},
 }

@@ -41,50 +41,14 @@ class TestObject:
         except KeyError:
             raise AttributeError(name) from None
 
-    def __getitem__(self, key: Any) -> Any:
-        return _request(self, "getitem", key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        _request(self, "setitem", key, value)
-
-    def __delitem__(self, key: Any) -> None:
-        _request(self, "delitem", key)
-
-    def __len__(self) -> int:
-        return _request(self, "len")
-
     def __bool__(self) -> bool:
         return not _supports(self, "bool") or _request(self, "bool")
 
     def __iter__(self) -> Iterator[Any]:
         return iter(_request(self, "items"))
 
-    def __contains__(self, item: Any) -> bool:
-        return _request(self, "contains", item)
-
     def __eq__(self, other: object) -> bool:
         return self is other or _binary(self, "eq", other)
-
-    def __lt__(self, other: Any) -> Any:
-        return _binary(self, "lt", other)
-
-    def __le__(self, other: Any) -> Any:
-        return _binary(self, "le", other)
-
-    def __gt__(self, other: Any) -> Any:
-        return _binary(self, "gt", other)
-
-    def __ge__(self, other: Any) -> Any:
-        return _binary(self, "ge", other)
-
-    def __add__(self, other: Any) -> Any:
-        return _binary(self, "add", other)
-
-    def __sub__(self, other: Any) -> Any:
-        return _binary(self, "sub", other)
-
-    def __mul__(self, other: Any) -> Any:
-        return _binary(self, "mul", other)
 
     def __hash__(self) -> int:
         return _request(self, "hash") if _supports(self, "hash") else hash(number_of(self))
@@ -94,6 +58,21 @@ class TestObject:
 
     def __repr__(self) -> str:
         return _request(self, "repr") if _supports(self, "repr") else f"<{_name(self)} object>"
+
+
+def _add_special_methods() -> None:
+    """Give proxies the special methods that only forward an operation, which has the name of the method."""
+    for name in ("getitem", "setitem", "delitem", "len", "contains"):
+        _add_special_method(name, _request)
+    for name in ("lt", "le", "gt", "ge", "add", "sub", "mul"):
+        _add_special_method(name, _binary)
+
+
+def _add_special_method(operation: str, forward: Callable[..., Any]) -> None:
+    def method(target: TestObject, *arguments: Any) -> Any:
+        return forward(target, operation, *arguments)
+
+    setattr(TestObject, f"__{operation}__", method)
 
 
 class CallableTestObject(TestObject):
@@ -131,3 +110,6 @@ def _request(target: TestObject, operation: str, *arguments: Any) -> Any:
     if not _supports(target, operation):
         raise TypeError(f"unsupported operation on an object of type {_name(target)!r}: {operation}")
     return object.__getattribute__(target, "_ask")(operation, number_of(target), *arguments)
+
+
+_add_special_methods()
