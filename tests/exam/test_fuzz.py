@@ -15,10 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from whetstone.cli.main import main
 from whetstone.core.errors import SandboxUnavailable
-from whetstone.judge.kinds.by_calls import AssertConversation
-from whetstone.judge.kinds.plain import Plain
-from whetstone.judge.rpc.addresses import without_addresses
+from whetstone.judge.kinds.assert_calls import Plain
+from whetstone.judge.kinds.assert_conversation import AssertConversation
 from whetstone.judge.rpc.link import mutables
+from whetstone.judge.rpc.program_messages import without_addresses
 from whetstone.judge.values import encode
 from whetstone.sandbox import Sandbox, Tier
 from whetstone_exam.fuzz import asked_fuzz

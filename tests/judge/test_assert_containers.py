@@ -11,7 +11,8 @@ import pytest
 
 from tests.judge.judge_problems import assert_problem, python
 from whetstone.judge import Judge, Judgement, Verdict
-from whetstone.judge.kinds import names
+from whetstone.judge.kinds.assert_names import naming_lines
+from whetstone.judge.kinds.assert_names import test_names as names_of
 from whetstone.judge.rpc.containers import refill
 
 SHOP = """
@@ -152,9 +153,9 @@ NAMES = [
 def test_a_name_is_imported_as_the_problem_says(
     code: str, statement: str, imports: dict[str, tuple[str, str]]
 ) -> None:
-    sorted_out = names.test_names(code, None, (), (statement,), frozenset())
+    sorted_out = names_of(code, None, (), (statement,), frozenset())
     assert sorted_out.imports == imports
-    assert sorted_out == names.test_names(code, None, (), (names.naming_lines(statement),), frozenset())
+    assert sorted_out == names_of(code, None, (), (naming_lines(statement),), frozenset())
     assert sorted_out.program
 
 

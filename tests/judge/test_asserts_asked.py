@@ -17,9 +17,9 @@ from whetstone.core.errors import SandboxUnavailable
 from whetstone.core.problem import AssertTests, problem_from
 from whetstone.judge import Judge, Verdict
 from whetstone.judge.answers.inert import read_one
-from whetstone.judge.kinds.by_calls import AssertConversation, is_judged_by_calls
-from whetstone.judge.kinds.pair import described_unit
-from whetstone.judge.kinds.plain import Plain, plain_asserts
+from whetstone.judge.kinds.assert_calls import Plain, plain_asserts
+from whetstone.judge.kinds.assert_conversation import AssertConversation, is_judged_by_calls
+from whetstone.judge.kinds.assert_processes import described_unit
 from whetstone.judge.values import WireError, encode
 from whetstone.sandbox import Tier
 

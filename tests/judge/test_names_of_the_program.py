@@ -8,8 +8,8 @@ import pytest
 
 from tests.judge.judge_problems import assert_problem, python
 from whetstone.judge import Judge, Verdict
-from whetstone.judge.kinds.names import naming_lines
-from whetstone.judge.kinds.names import test_names as names_of
+from whetstone.judge.kinds.assert_names import naming_lines
+from whetstone.judge.kinds.assert_names import test_names as names_of
 
 ASSERTS = ["assert sum(10, 15) == 6", "assert sum(100, 150) == 93", "assert sum(4, 6) == 3"]
 RIGHT = (

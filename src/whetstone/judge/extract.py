@@ -22,7 +22,7 @@ from typing import Literal
 from whetstone.core.problem import AssertTests, CallTests, Problem
 from whetstone.core.syntax import NotPython, parsed
 from whetstone.judge.fences import FencedBlock, blocks, clean, without_blocks
-from whetstone.judge.kinds.names import test_names
+from whetstone.judge.kinds.assert_names import test_names
 from whetstone.judge.languages.language import Language
 from whetstone.judge.languages.table import LANGUAGES, PYTHON, is_python, language_named
 from whetstone.judge.program_evidence import PythonEvidence, dedent, does_something, regions

@@ -16,9 +16,8 @@ The rules:
 - If the deadline passes meanwhile, failed cases count, and ``deadline`` decides about the others.
 - If the sandbox dies during a run, the program is judged again. A program that ends one sandbox after the
   other, while a harmless program does not, is RUNTIME_ERROR (see ``failure_cause``).
-- The asserts of a list run one after the other against the program, which is imported once, as in plain
-  Python. ``asserts.judge_assert_list`` describes those that are judged separately.
-- Without ``fork_per_case``, one process first runs all cases of a Python program: see ``shared_process``.
+- The asserts of a list run one after the other against the program, which is imported once. Without
+  ``fork_per_case``, so do all cases of a Python program: see ``shared_process``.
 - With ``max_cases`` only a seeded subset of the cases is judged, the same for every program. "Every case"
   then means every case of the subset.
 """
@@ -48,7 +47,7 @@ from whetstone.judge.deadline import DeadlinePassed
 from whetstone.judge.environments.missing import explain_missing_packages
 from whetstone.judge.failure_cause import judged_despite_faults
 from whetstone.judge.kinds.call import judge_call
-from whetstone.judge.kinds.shared_process import SharedProcess, judge_in_sequence
+from whetstone.judge.kinds.shared_process import SharedProcess, judge_in_shared_processes
 from whetstone.judge.kinds.stdin import judge_stdin
 from whetstone.judge.languages.table import language_named
 from whetstone.judge.options import JudgeOptions
@@ -58,7 +57,7 @@ from whetstone.sandbox import SandboxStopped
 from whetstone.sandbox.execute import NotExecuted
 
 if TYPE_CHECKING:
-    from whetstone.judge.kinds.pair import FirstAnswers
+    from whetstone.judge.kinds.assert_processes import FirstAnswers
 
 # A longer program counts as one that does not compile, because messages are limited too.
 MAX_SOURCE_CHARACTERS = 8 << 20
@@ -198,13 +197,18 @@ class _Runs:
     def run_all(self) -> Judgement:
         """Run all cases, and return the judgement on the program. Raises SandboxStopped."""
         remaining = [number for number in self._chosen if number not in self.settled]
-        if _is_python(self._program) and not _too_long(self._program):
-            if isinstance(self._problem.tests, AssertTests):
-                self._run_asserts_together(self._problem.tests, remaining)
-            elif not self._options.fork_per_case:
-                sandboxes, problem, on_run_end = self._sandboxes, self._problem, self._watcher.on_run_end
-                self._shared = judge_in_sequence(sandboxes, problem, remaining, self._program, on_run_end)
-                self.record(self._shared.wrong)
+        may_share = isinstance(self._problem.tests, AssertTests) or not self._options.fork_per_case
+        if may_share and _is_python(self._program) and not _too_long(self._program):
+            self._shared = judge_in_shared_processes(
+                self._sandboxes,
+                self._problem,
+                remaining,
+                self._program.source,
+                self._watcher.on_run_end,
+                self._answered,
+            )
+            self.record(self._shared.final)
+            self._stopped = self._shared.stopped
         shared = self._shared.accepted
         cases = self._judge_cases(shared)
         if self._sharing_changes_behaviour(cases):
@@ -243,16 +247,6 @@ class _Runs:
             cases, self._chosen, problem.scoring, isolation, self._options, missing, missing_reason
         )
         return msgspec.structs.replace(judgement, shared_process=any(c.index in shared for c in cases))
-
-    def _run_asserts_together(self, tests: AssertTests, numbers: Sequence[int]) -> None:
-        """Run a list of asserts in one process, as far as possible."""
-        from whetstone.judge.kinds.asserts import judge_assert_list
-
-        source = self._program.source
-        sandboxes, problem, on_run_end = self._sandboxes, self._problem, self._watcher.on_run_end
-        outcome = judge_assert_list(sandboxes, problem, tests, numbers, source, on_run_end, self._answered)
-        self.record(outcome.settled)
-        self._stopped = outcome.stopped
 
     def _judge_cases(self, shared: Mapping[int, CaseJudgement]) -> list[CaseJudgement]:
         """Return the judgements on the cases, as far as needed. Cases without one are run now."""

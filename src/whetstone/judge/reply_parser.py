@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 
 from whetstone.core.syntax import NotPython, parse
-from whetstone.judge.kinds.names import free_names
+from whetstone.judge.kinds.assert_names import free_names
 
 # The budget that a reply has in addition to its own length, in characters.
 _FREE_CHARACTERS = 40_000

@@ -25,7 +25,7 @@ from whetstone.data.validate.reasons import DefectFlag
 from whetstone.data.validate.runs import Runs, is_python
 from whetstone.judge import Judgement, Verdict
 from whetstone.judge.environments.missing import lacks_package
-from whetstone.judge.kinds.pair import why_inseparable
+from whetstone.judge.kinds.assert_processes import why_inseparable
 
 # At least two references, and a third of them, must differ before a test is taken to be too strict.
 _FEWEST_PROVING, _SHARE_PROVING = 2, 3

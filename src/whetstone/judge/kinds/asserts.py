@@ -1,30 +1,50 @@
 """Judge ``assert`` tests: test code in one process, the program in another, values between them.
 
-A failure that the test process recorded is final, whatever the program does afterwards. A unit is judged in
-one interpreter only if a reference of the problem shows that the proxy cannot run it. Such a judgement is
-marked; see ``shared_interpreter``.
+A failure that the test process recorded is final, whatever the program does afterwards.
+
+In one interpreter, a program can reach the expected values of the test and forge its outcome. So a unit is
+judged in one only if a reference of the problem fails it through the proxy and passes it in one interpreter.
+The problem alone decides it; the program under test has no influence. Such a judgement is marked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
+from msgspec import msgpack
 from msgspec.structs import replace
 
 from whetstone.core.problem import AssertTests, Problem
 from whetstone.core.verdict import CaseJudgement, Verdict, storable
 from whetstone.judge.failure_cause import NotJudged, despite_faults, harmless_program
-from whetstone.judge.kinds.apart import NotSeparable
-from whetstone.judge.kinds.by_calls import run_units
-from whetstone.judge.kinds.pair import REFUSALS, AnswerDigest, FirstAnswers, Pair, UnitOutcome, unit_of
-from whetstone.judge.kinds.shared_interpreter import judge_shared, needs_one_interpreter
+from whetstone.judge.kinds.assert_code import NotSeparable
+from whetstone.judge.kinds.assert_conversation import run_units
+from whetstone.judge.kinds.assert_processes import (
+    REFUSALS,
+    AnswerDigest,
+    FirstAnswers,
+    Pair,
+    UnitOutcome,
+    unit_of,
+)
 from whetstone.judge.languages.table import is_python
-from whetstone.judge.outcome import DIFFERS, case, crashed, is_stopped, judge_failure, limit_exceeded
-from whetstone.judge.sandboxes import SandboxSet
-from whetstone.judge.values import MAX_BYTES
-from whetstone.sandbox import EndReason, SandboxFault
+from whetstone.judge.outcome import (
+    DIFFERS,
+    case,
+    compile_failure,
+    crashed,
+    is_stopped,
+    judge_failure,
+    limit_exceeded,
+    run_limits,
+)
+from whetstone.judge.sandboxes import SandboxRole, SandboxSet, harness_job
+from whetstone.judge.values import MAX_BYTES, WireError, decode, encode
+from whetstone.sandbox import EndReason, RunResult, SandboxFault
 
 _VERDICTS = {
     "passed": Verdict.ACCEPTED,
@@ -33,8 +53,18 @@ _VERDICTS = {
     "raised": Verdict.RUNTIME_ERROR,
     "missing": Verdict.RUNTIME_ERROR,
 }
+_SHARED_VERDICTS = {
+    "failed": Verdict.WRONG_ANSWER,
+    # The reference passes, so the test code is correct: the program manipulated it.
+    "broken": Verdict.WRONG_ANSWER,
+    "raised": Verdict.RUNTIME_ERROR,
+    "missing": Verdict.RUNTIME_ERROR,
+}
 # With these statuses, the proxy may have caused the failure of a correct program.
 _PROXY_STATUSES = frozenset({"unusable", "missing", "broken", "spoiled"})
+_MAX_DECISIONS = 4096
+# The decisions of this worker whether a unit of a problem must be judged in one interpreter.
+_decisions: dict[tuple[bytes, int], bool] = {}
 _NO_OUTCOME = "the test process ended without an outcome"
 
 
@@ -55,7 +85,16 @@ class _Unit:
 
     def run_shared(self, source: str) -> CaseJudgement:
         """Run the unit and any program in one interpreter. Raises SandboxFault."""
-        return judge_shared(self.sandboxes, self.problem, self.content, source)
+        limits = self.problem.limits
+        # The result must contain this token. A program that only writes an outcome and exits is not believed.
+        token = os.urandom(16)
+        payload = encode([token, source, self.content])
+        texts = source, self.content["setup"], self.content["code"]
+        job = harness_job(
+            "shared_interpreter", payload, run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb)
+        )
+        result = self.sandboxes.python(SandboxRole.SHARED, *texts).run(job)
+        return replace(_shared_judgement(result, token), shared_interpreter=True)
 
 
 def judge_assert(
@@ -144,22 +183,34 @@ def _verdict_of_limit_exception(reason: str) -> Verdict | None:
 
 
 def _needs_one_interpreter(unit: _Unit) -> bool:
-    """Return whether the unit must be judged in one interpreter; see ``shared_interpreter``.
+    """Return whether the unit must be judged in one interpreter. Raises NotJudged."""
+    key = (_fingerprint(unit.problem), unit.number)
+    if key not in _decisions:
+        references = [r.source for r in unit.problem.references if is_python(r.language)]
+        found = despite_faults(
+            "the sandbox",
+            lambda: any(_passes_only_shared(unit, source) for source in references),
+            lambda _: False,
+        )
+        while len(_decisions) >= _MAX_DECISIONS:
+            del _decisions[next(iter(_decisions))]
+        _decisions[key] = found
+    return _decisions[key]
 
-    Raises NotJudged.
-    """
 
-    def passes_apart(source: str) -> bool:
-        return not _reference_fails(unit, source)
-
-    def passes_shared(source: str) -> bool:
-        return unit.run_shared(source).verdict is Verdict.ACCEPTED
-
-    return despite_faults(
-        "the sandbox",
-        lambda: needs_one_interpreter(unit.problem, unit.number, passes_apart, passes_shared),
-        lambda _: False,
+def _passes_only_shared(unit: _Unit, source: str) -> bool:
+    # The reference must fail twice through the proxy, because the machine may cause one failure.
+    return (
+        _reference_fails(unit, source)
+        and unit.run_shared(source).verdict is Verdict.ACCEPTED
+        and _reference_fails(unit, source)
     )
+
+
+def _fingerprint(problem: Problem) -> bytes:
+    """Return a digest of all that the decision depends on."""
+    parts = [problem.tests, problem.statement, problem.starter, problem.references, problem.limits]
+    return blake2b(msgpack.encode(parts), digest_size=16).digest()
 
 
 def _judge_in_one_interpreter(unit: _Unit) -> CaseJudgement:
@@ -173,6 +224,29 @@ def _judge_in_one_interpreter(unit: _Unit) -> CaseJudgement:
     if judged.verdict is Verdict.TIME_LIMIT:
         judged = despite_faults("the sandbox", lambda: unit.run_shared(unit.source), harmless)
     return judged
+
+
+def _shared_judgement(result: RunResult, token: bytes) -> CaseJudgement:
+    failed = limit_exceeded(result)
+    if failed is None and (why := compile_failure(result.result)):
+        return case(result, Verdict.COMPILE_ERROR, why)
+    failed = failed or crashed(result)
+    if failed is not None:
+        return failed
+    try:
+        outcome = decode(result.result)
+    except WireError:
+        outcome = None
+    match outcome:
+        case [bytes() as returned, "passed", str()] if returned == token:
+            return case(result, Verdict.ACCEPTED)
+        case [bytes() as returned, str() as status, str() as reason] if (
+            returned == token and status in _SHARED_VERDICTS
+        ):
+            memory = status == "raised" and reason.startswith("MemoryError")
+            return case(result, Verdict.MEMORY_LIMIT if memory else _SHARED_VERDICTS[status], reason)
+        case _:
+            return case(result, Verdict.RUNTIME_ERROR, "the program ended before its tests")
 
 
 def _reference_fails(unit: _Unit, source: str) -> bool:
@@ -209,71 +283,33 @@ def _judge_broken_test(unit: _Unit, pair: Pair, outcome: UnitOutcome) -> CaseJud
     return case(pair.program, Verdict.WRONG_ANSWER, f"made the test code fail: {outcome.reason}")
 
 
-@dataclass(frozen=True)
-class _BatchOutcome:
-    """The judgements of asserts that ran in shared processes, by number.
-
-    settled: final judgements. stopped: the first assert of a process, if a time limit stopped it. Its first
-    run has been used.
-    """
-
-    settled: dict[int, CaseJudgement] = field(default_factory=dict[int, CaseJudgement])
-    stopped: dict[int, CaseJudgement] = field(default_factory=dict[int, CaseJudgement])
-
-
 def judge_assert_list(
     sandboxes: SandboxSet,
     problem: Problem,
     tests: AssertTests,
     numbers: Sequence[int],
     source: str,
-    progress: Callable[[], None],
-    answered: FirstAnswers,
-) -> _BatchOutcome:
-    """Judge the asserts of a list as plain Python runs them: in order, with one import of the program.
+    first_answers: FirstAnswers,
+) -> Iterator[CaseJudgement | None]:
+    """Run these asserts in one process; see ``shared_process``. Raises SandboxFault."""
+    try:
+        units = [_Unit(sandboxes, problem, n, unit_of(sandboxes, problem, tests, n), source) for n in numbers]
+        pair = run_units(sandboxes, problem, [unit.content for unit in units], source)
+    except ValueError:
+        return
+    for number, judged in zip(numbers, _judge_reached(units, pair), strict=False):
+        if judged is not None and is_stopped(judged):
+            first_answers[number] = pair.answered
+        yield judged
+    if pair.fault is not None:
+        raise pair.fault
 
-    Recorded outcomes are final. So is a crash or a limit other than time in the assert in which it happened.
-    The asserts after it get a newly imported program. ``progress`` is called after each assert.
 
-    An assert has no judgement if nothing is known about it, and is then judged alone. This is so if the
-    sandbox died, or if a time limit stopped the process: the limit of one assert holds here for all together.
+def _judge_reached(units: Sequence[_Unit], pair: Pair) -> Iterator[CaseJudgement | None]:
+    """Yield judgements on the units that the processes reached, in order; None for an undecided unit.
 
-    ``answered`` gets the digest of the program's messages in an assert that a time limit stopped. The cost of
-    an assert is an equal share of the time of its process, and all of its memory.
+    Raises SandboxFault.
     """
-    found = _BatchOutcome()
-    rest = list(numbers)
-    while len(rest) > 1:
-        try:
-            units = [
-                _Unit(sandboxes, problem, n, unit_of(sandboxes, problem, tests, n), source) for n in rest
-            ]
-            pair = run_units(sandboxes, problem, [unit.content for unit in units], source)
-        except (ValueError, SandboxFault):
-            break
-        reached = _judge_reached(units, pair)
-        stopped = False
-        for number, judged in zip(rest, reached, strict=False):
-            progress()
-            stopped = judged is not None and is_stopped(judged)
-            if stopped:
-                answered[number] = pair.answered
-            # If the test process itself was busy, the program's messages are unknown, so a second run could
-            # not be compared with this one.
-            if stopped and judged is not None and (number == rest[0] or pair.answered is None):
-                found.stopped[number] = replace(judged, index=number)
-            elif judged is not None and not stopped:
-                cpu_s, wall_s = judged.cpu_s / len(reached), judged.wall_s / len(reached)
-                found.settled[number] = replace(judged, cpu_s=cpu_s, wall_s=wall_s, index=number)
-        # A program that ends its process in each assert gains nothing from a shared process.
-        if stopped or pair.fault is not None or len(reached) < 2:
-            break
-        rest = rest[len(reached) :]
-    return found
-
-
-def _judge_reached(units: Sequence[_Unit], pair: Pair) -> list[CaseJudgement | None]:
-    """Return judgements on the units that the processes reached, in order; None for an undecided unit."""
     limit = limit_exceeded(pair.program) or limit_exceeded(pair.tested)
     complete = len(pair.outcomes) == len(units) and not pair.cut
     # If a limit is detected only at the end, it is unknown which assert exceeded it.
@@ -282,13 +318,8 @@ def _judge_reached(units: Sequence[_Unit], pair: Pair) -> list[CaseJudgement | N
     if not pair.cut and (not pair.outcomes or pair.outcomes[-1].status != "gone"):
         # The process ended during the next unit, if there is one.
         outcomes.append(None)
-    judged: list[CaseJudgement | None] = []
     for unit, outcome in zip(units, outcomes, strict=False):
         if outcome is not None and outcome.status == "passed":
-            judged.append(None if is_open else case(pair.program, Verdict.ACCEPTED))
-            continue
-        try:
-            judged.append(_judge_outcome(unit, pair, outcome))
-        except SandboxFault:
-            break
-    return judged
+            yield None if is_open else case(pair.program, Verdict.ACCEPTED)
+        else:
+            yield _judge_outcome(unit, pair, outcome)

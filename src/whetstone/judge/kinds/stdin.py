@@ -15,7 +15,7 @@ from whetstone.judge.outcome import case, judge_failure, run_limits
 from whetstone.judge.sandboxes import SandboxRole, SandboxSet
 from whetstone.sandbox import RunResult
 from whetstone.sandbox.execute import NotExecuted
-from whetstone.sandbox.sequence import sequence_job
+from whetstone.sandbox.script import sequence_job
 
 
 def judge_stdin(sandboxes: SandboxSet, problem: Problem, test: StdinCase, program: Program) -> CaseJudgement:

@@ -143,7 +143,7 @@ def task(problem: Problem, program: Program, options: JudgeOptions) -> JudgeTask
     # For these tests, the statement tells which names the program must define. Imported here, because only
     # this kind of test needs the module ``ast``.
     if isinstance(problem.tests, AssertTests):
-        from whetstone.judge.kinds.names import naming_lines
+        from whetstone.judge.kinds.assert_names import naming_lines
 
         starter = naming_lines(problem.statement, problem.starter or "")
     bare = msgspec.structs.replace(problem, statement="", starter=starter, wrong=[], source="", meta={})

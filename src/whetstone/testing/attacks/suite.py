@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from whetstone.core.problem import AssertTests, Problem, Program, deciding_program
 from whetstone.core.verdict import SHARED_INTERPRETER
 from whetstone.judge import Judge, Judgement, Verdict
-from whetstone.judge.kinds.by_calls import is_judged_by_calls
+from whetstone.judge.kinds.assert_conversation import is_judged_by_calls
 from whetstone.judge.languages.toolchains import runs_here
 from whetstone.testing.attacks.corpus import SHARED_PROCESS, Attack, Corpus
 

@@ -12,9 +12,9 @@ from contextlib import ExitStack, closing
 from random import Random
 
 from whetstone.core.problem import AssertTests, Problem
-from whetstone.judge.kinds.by_calls import AssertConversation
-from whetstone.judge.kinds.pair import described_unit
-from whetstone.judge.kinds.plain import Plain, plain_asserts
+from whetstone.judge.kinds.assert_calls import Plain, plain_asserts
+from whetstone.judge.kinds.assert_conversation import AssertConversation
+from whetstone.judge.kinds.assert_processes import described_unit
 from whetstone.judge.rpc.program_server import LENGTH_BYTES
 from whetstone.judge.values import NotInert, encode
 from whetstone_exam.fuzz.hostile import Hostile

@@ -15,7 +15,7 @@ from random import Random
 from struct import Struct
 from typing import Any
 
-from whetstone.judge.kinds.pair import read_record, tests_payload
+from whetstone.judge.kinds.assert_processes import read_record, tests_payload
 from whetstone.judge.sandboxes import SandboxRole, SandboxSet, harness_job
 from whetstone.judge.values import WireError, decode, encode
 from whetstone.sandbox import EndReason, RunLimits, RunResult, Sandbox, Tier, supervise

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from whetstone.core.problem import AssertTests, Problem, case_count
 from whetstone.core.syntax import parsing
-from whetstone.judge.kinds.apart import (
+from whetstone.judge.kinds.assert_code import (
     NotSeparable,
     captures_output,
     refuse_inseparable,
@@ -23,7 +23,7 @@ from whetstone.judge.kinds.apart import (
     shown_files,
     touches_files,
 )
-from whetstone.judge.kinds.names import test_names
+from whetstone.judge.kinds.assert_names import test_names
 from whetstone.judge.languages.table import is_python
 from whetstone.judge.outcome import compile_failure, outlasting, run_limits
 from whetstone.judge.rpc.compiling import TestCodeError, compile_test_code

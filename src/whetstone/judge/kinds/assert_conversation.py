@@ -1,4 +1,4 @@
-"""Judge plain asserts (see ``plain``) by calls: a process for the program, and none for the tests.
+"""Judge plain asserts (see ``assert_calls``) by calls: a process for the program, and none for the tests.
 
 The judge sends one call at a time, as the test would, and compares each answer with the literal at once. An
 answer is final. A failure is recorded before the program can react to it. The cost of reading and comparing
@@ -14,8 +14,15 @@ from typing import Any
 
 from whetstone.core.problem import AssertTests, Problem, case_count
 from whetstone.judge.answers.inert import read_one
-from whetstone.judge.kinds.pair import NOTHING_RAN, AnswerDigest, Pair, UnitOutcome, described_unit, run_pair
-from whetstone.judge.kinds.plain import MAX_REQUEST_BYTES, Plain, plain_asserts
+from whetstone.judge.kinds.assert_calls import MAX_REQUEST_BYTES, Plain, plain_asserts
+from whetstone.judge.kinds.assert_processes import (
+    NOTHING_RAN,
+    AnswerDigest,
+    Pair,
+    UnitOutcome,
+    described_unit,
+    run_pair,
+)
 from whetstone.judge.outcome import run_limits
 from whetstone.judge.rpc.loading import describe
 from whetstone.judge.rpc.program_server import LENGTH_BYTES, MAX_ANSWER_BYTES, TRUTH_OF_LAST

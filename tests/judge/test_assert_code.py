@@ -9,7 +9,7 @@ import pytest
 
 from tests.judge.judge_problems import assert_problem, python
 from whetstone.judge import Judge, Verdict
-from whetstone.judge.kinds.apart import NotSeparable, refuse_inseparable
+from whetstone.judge.kinds.assert_code import NotSeparable, refuse_inseparable
 
 VALUE = """
 import asyncio, dataclasses, functools, logging, os, random

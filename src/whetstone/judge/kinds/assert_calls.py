@@ -1,7 +1,8 @@
 """Read assert tests that only compare the result of one call with a literal.
 
 Such a test needs no test process: the judge can send the calls and compare the answers itself, which saves a
-process. All other tests run in a test process (see ``pair``). The decision uses the problem alone.
+process. All other tests run in a test process (see ``assert_processes``). The decision uses the problem
+alone.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ class Plain(NamedTuple):
 
 
 def plain_asserts(unit: dict[str, Any]) -> Sequence[Plain] | None:
-    """Return the asserts of a unit (see ``pair.unit_of``) in order; None if a test process must run it."""
+    """Return the asserts of a unit (see ``assert_processes.unit_of``) in order.
+
+    None if a test process must run it.
+    """
     if unit["inseparable"] or unit["captures"] or unit["seeds"] or unit["files"] is not None:
         return None
     # Objects of classes are no plain values, and have operators of their own.

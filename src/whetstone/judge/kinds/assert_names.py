@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from whetstone.core.syntax import nodes, parsed, symbols
-from whetstone.judge.kinds.apart import shown_files
+from whetstone.judge.kinds.assert_code import shown_files
 
 # Third-party modules that a reference may import, and that test code then uses without an import.
 _KNOWN_MODULES = frozenset({"numpy", "pandas", "scipy", "sympy"})
