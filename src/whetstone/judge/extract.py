@@ -6,8 +6,8 @@ reads the input. Blocks that cannot be the program come last: output, an example
 
 Between equal candidates, complete blocks win over those that were cut off. Then tagged blocks win over
 untagged ones, these over blocks with the tag of no language (``text``, ``code``), and later ones over earlier
-ones. If the chosen block uses names that another block defines,
-that block is added, because models write programs in pieces.
+ones. If the chosen block uses names that another block defines, that block is added, because models write
+programs in pieces.
 
 If the reply was started for the model (with an opening fence), pass the start and the reply together.
 """
@@ -24,7 +24,7 @@ from whetstone.core.syntax import NotPython, parsed
 from whetstone.judge.fences import FencedBlock, blocks, clean, without_blocks
 from whetstone.judge.kinds.assert_names import test_names
 from whetstone.judge.languages.language import Language
-from whetstone.judge.languages.table import LANGUAGES, PYTHON, is_python, language_named
+from whetstone.judge.languages.table import LANGUAGE_TAGS, LANGUAGES, PYTHON, is_python, language_named
 from whetstone.judge.program_evidence import PythonEvidence, dedent, does_something, regions
 from whetstone.judge.reply_parser import ReplyParser
 
@@ -39,16 +39,10 @@ _MAX_BLOCKS = 500
 # What the last line of a program is in languages other than Python: it ends like this, or it is a call.
 _CODE_ENDS = ("}", ";")
 _CALL = re.compile(r"[\w.$]++\(.*\)$")
+# A block without a tag may be in any language.
+_NO_TAG = frozenset({""})
+_PYTHON_TAGS = LANGUAGES[PYTHON].tags | _NO_TAG
 _UNUSUAL_INDENT = re.compile(r"^[ \t\xa0\u3000]+", re.MULTILINE)
-
-
-def _tags(language: Language) -> frozenset[str]:
-    """Return the tags of blocks in a language: its names, or no tag."""
-    return frozenset({"", language.name, *language.aliases, *language.fences})
-
-
-_PYTHON_TAGS = _tags(LANGUAGES[PYTHON])
-_LANGUAGE_TAGS = frozenset[str]().union(*map(_tags, LANGUAGES.values()))
 
 
 def extract_program(
@@ -72,7 +66,7 @@ def extract_program(
     if rule == "whole":
         return text if text.strip() else None
     known = None if is_python(language) else language_named(language, "the program")
-    tags = _PYTHON_TAGS if known is None else _tags(known)
+    tags = _PYTHON_TAGS if known is None else known.tags | _NO_TAG
     text = _without_end_tokens(clean(text))
     parser = ReplyParser(len(text) if known is None else 0)
     if rule == "program":
@@ -85,7 +79,7 @@ def extract_program(
     if not found:
         return text if known is None and _is_program(text) else None
     matching = [b for b in found if b.tag in tags] or [
-        b for b in found if b.tag not in _LANGUAGE_TAGS and _is_program(b.code, parser)
+        b for b in _of_no_language(found) if _is_program(b.code, parser)
     ]
     chosen = [b for b in matching if b.complete] or matching
     if not chosen:
@@ -175,12 +169,17 @@ def answer_part(text: str) -> str | None:
     return answer
 
 
+def _of_no_language(found: Iterable[FencedBlock]) -> list[FencedBlock]:
+    """Return the blocks whose tag is that of no language. A program may stand in them, too."""
+    return [block for block in found if block.tag and block.tag not in LANGUAGE_TAGS]
+
+
 def _python_program(text: str, names: frozenset[str], parser: ReplyParser) -> str | None:
     if _is_program(text):
         return text  # even if its strings contain fences
     found = [b for b in blocks(text, _PYTHON_TAGS, parser) if b.code.strip()][-_MAX_BLOCKS:]
     candidates = [(b, _read_with_best_indent(b.code, names, parser)) for b in found if b.tag in _PYTHON_TAGS]
-    others = [(b, PythonEvidence(b.code, names, parser)) for b in found if b.tag not in _LANGUAGE_TAGS]
+    others = [(b, PythonEvidence(b.code, names, parser)) for b in _of_no_language(found)]
     candidates = [*(o for o in others if o[1].fits), *candidates]
     if not any(evidence.fitness for _, evidence in candidates):
         # The program may be outside the blocks, which then contain its output or a command to start it.
@@ -278,7 +277,7 @@ def _other_program(text: str, tags: frozenset[str], language: Language) -> str |
     whole_program = re.compile(language.program_pattern, re.MULTILINE)
     written = [b for b in blocks(text, tags, ReplyParser(0)) if b.code.strip()]
     found = [b for b in written if b.tag in tags] or [
-        b for b in written if b.tag not in _LANGUAGE_TAGS and whole_program.search(b.code)
+        b for b in _of_no_language(written) if whole_program.search(b.code)
     ]
     if not found:
         return _unfenced_program(text, language) if whole_program.search(text) else None

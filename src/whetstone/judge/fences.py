@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from whetstone.judge.languages.table import LANGUAGES
+from whetstone.judge.languages.table import LANGUAGE_TAGS
 from whetstone.judge.reply_parser import ReplyParser
 
 _BLANKS = " \t"
@@ -52,9 +52,7 @@ _OTHER_TAGS = (
     "latex tex math csv ini toml dockerfile makefile powershell bat cmd kotlin swift scala haskell lua julia "
     "matlab fortran pseudocode mermaid"
 )
-KNOWN_TAGS = frozenset(_OTHER_TAGS.split()).union(
-    *({language.name, *language.aliases, *language.fences} for language in LANGUAGES.values())
-)
+_KNOWN_TAGS = LANGUAGE_TAGS.union(_OTHER_TAGS.split())
 _TAG = re.compile(r"[\w+#-]*+")
 
 
@@ -281,7 +279,7 @@ class _Reader:
     def _opens_another(self, fence: _Fence) -> bool:
         """Return whether the words after a fence name a language, so that it opens a block."""
         tag = _tag_of(fence.words)
-        return "`" not in fence.words and tag != "" and (tag in self._tags or tag in KNOWN_TAGS)
+        return "`" not in fence.words and tag != "" and (tag in self._tags or tag in _KNOWN_TAGS)
 
     def _is_program(self, opened: _Open) -> bool:
         """Return whether the lines of an opened block are a Python program so far."""

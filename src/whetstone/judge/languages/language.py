@@ -88,3 +88,8 @@ class Language:
     """Whether its programs usually start processes, not only threads."""
     needs_namespaces: str = ""
     """Why the restricted tier cannot run it; empty if it can."""
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """The tags of its code blocks."""
+        return frozenset({self.name, *self.aliases, *self.fences})

@@ -306,6 +306,8 @@ _LANGUAGES = (
 )
 
 LANGUAGES = {language.name: language for language in _LANGUAGES}
+# The tags of code blocks in any of them.
+LANGUAGE_TAGS = frozenset[str]().union(*(language.tags for language in _LANGUAGES))
 _BY_ENDING = {ending: language for language in _LANGUAGES for ending in language.endings}
 _BY_ANY_NAME = {name: language for language in _LANGUAGES for name in (language.name, *language.aliases)}
 # Names with versions, as sites of contests and datasets write them, in lowercase. The compiler of a language
