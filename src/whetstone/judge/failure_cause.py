@@ -48,32 +48,43 @@ def harmless_program(lived_s: float) -> Program:
     return Program("python", f"import time\ntime.sleep({min(lived_s, _LONGEST_PROBE_S):.3f})\n")
 
 
-def despite_faults(
-    name: str,
-    attempt: Callable[[], _T],
-    harmless: Callable[[float], bool],
-    faults: type[Exception] | tuple[type[Exception], ...] = SandboxFault,
-) -> _T:
-    """Return the result of ``attempt``, which is repeated if it raises one of ``faults``.
+class DeathCount:
+    """Counts the deaths of what runs a program, such as "the sandbox" (``name``)."""
 
-    name: what dies, such as "the sandbox", for the error. harmless: makes the same attempt with a harmless
-    program for so many seconds, and returns whether it ran one, so that its survival is evidence.
-    Raises NotJudged.
+    def __init__(self, name: str, faults: type[Exception] | tuple[type[Exception], ...]) -> None:
+        """``faults``: the exceptions that stand for a death."""
+        self._name, self._faults = name, faults
+        self._attempts = self._deaths = 0
+
+    def record(self, fault: Exception, harmless: Callable[[], bool]) -> None:
+        """Record a death. Raises NotJudged if there is to be no other attempt.
+
+        harmless: makes the same attempt with a harmless program, and returns whether it ran one, so that its
+        survival is evidence.
+        """
+        self._attempts += 1
+        try:
+            self._deaths += harmless()
+        except self._faults as later:
+            fault = later
+        if self._deaths == DEATHS:
+            raise NotJudged(f"ended {self._name} {DEATHS} times: {fault}", Verdict.RUNTIME_ERROR)
+        if self._attempts == FAULTS:
+            raise NotJudged(f"{self._name} failed: {fault}", Verdict.JUDGE_ERROR)
+
+
+def despite_faults(name: str, attempt: Callable[[], _T], harmless: Callable[[float], bool]) -> _T:
+    """Return the result of ``attempt``, which is repeated if it raises SandboxFault.
+
+    harmless: see ``DeathCount.record``. It gets the seconds for which the attempt lived. Raises NotJudged.
     """
-    reason, deaths = "", 0
-    for _ in range(FAULTS):
+    deaths = DeathCount(name, SandboxFault)
+    while True:
         began = time.monotonic()
         try:
             return attempt()
-        except faults as fault:
-            reason = str(fault)
-        try:
-            deaths += harmless(time.monotonic() - began)
-        except faults as fault:
-            reason = str(fault)
-        if deaths == DEATHS:
-            raise NotJudged(f"ended {name} {DEATHS} times: {reason}", Verdict.RUNTIME_ERROR)
-    raise NotJudged(f"{name} failed: {reason}", Verdict.JUDGE_ERROR)
+        except SandboxFault as fault:
+            deaths.record(fault, partial(harmless, time.monotonic() - began))
 
 
 def judged_despite_faults(attempt: Callable[[Program], CaseJudgement], program: Program) -> CaseJudgement:

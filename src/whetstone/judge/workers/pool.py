@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ import msgspec
 from whetstone.core.errors import SandboxUnavailable, UserError
 from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
 from whetstone.judge.environments.environment import PackageEnvironment, default_environment
-from whetstone.judge.failure_cause import NotJudged, despite_faults, harmless_program
+from whetstone.judge.failure_cause import DeathCount, NotJudged, harmless_program
 from whetstone.judge.values import WireError
 from whetstone.judge.workers.job_queue import JobQueue, QueuedJob
 from whetstone.judge.workers.process import (
@@ -207,26 +208,23 @@ class _WorkerSlot:
         except Exception as error:
             self._started.set_exception(error)
         while (job := self._pool.admission.take(self._wake)) is not None:
-            answer = self._judge_safely(job)
+            try:
+                answer = self._judge(job)
+            except NotJudged as failure:
+                answer = self._pool.unanswered(job, str(failure), failure.verdict)
+            # If the thread died instead, its caller would wait forever, and the pool would silently lose a
+            # worker.
+            except Exception as error:
+                _LOG.exception("the judge failed on one program")
+                self._drop_worker()
+                answer = self._pool.unanswered(job, f"the judge failed: {type(error).__name__}: {error}")
             job.wake = None
-            if answer is not None:
+            if answer is not None and not self._is_unwanted(job):
                 job.settle(answer)
         self._drop_worker()
         with self._awake:
             os.close(self._wake_fd)
             self._wake_fd = -1
-
-    def _judge_safely(self, job: QueuedJob) -> Judgement | Ran | None:
-        """Call ``_judge``, and turn any exception into an answer.
-
-        If the thread died instead, its caller would wait forever, and the pool would silently lose a worker.
-        """
-        try:
-            return self._judge(job)
-        except Exception as error:
-            _LOG.exception("the judge failed on one program")
-            self._drop_worker()
-            return self._pool.unanswered(job, f"the judge failed: {type(error).__name__}: {error}")
 
     def _wake(self) -> None:
         with self._awake:
@@ -234,48 +232,43 @@ class _WorkerSlot:
                 os.eventfd_write(self._wake_fd, 1)
 
     def _judge(self, job: QueuedJob) -> Judgement | Ran | None:
-        """Let the worker judge or run the program. Returns None if the answer is no longer wanted."""
-        data, refused = job.data, job.refused
-        began = False
+        """Let the worker judge or run the program. Returns None if the answer is no longer wanted.
 
-        def attempt() -> Judgement | Ran | None:
-            nonlocal began
-            began = False
-            if self._is_unwanted(job):
-                return None
+        Raises NotJudged.
+        """
+        data, refused = job.data, job.refused
+        deaths = DeathCount("the judge's worker", _FAULTS)
+        while not self._is_unwanted(job):
             if job.overdue is not None:
                 return self._pool.overdue(job)
+            tried, harmless = time.monotonic(), _no_evidence
+            try:
+                worker = self._ready_worker()
+                harmless = partial(self._judge_harmless_program, job, data, tried)
+                job.began = job.began or time.monotonic()
+                remaining = _with_refused(data, refused) if refused else data
+                interruption = partial(self._interruption, job)
+                return worker.judge(remaining, job.run_timeout_s, self._wake_fd, interruption, refused)
+            except _FAULTS as fault:
+                self._drop_worker()
+                deaths.record(fault, harmless)
+        return None
+
+    def _judge_harmless_program(self, job: QueuedJob, data: bytes, tried: float) -> bool:
+        """Return whether a worker judges a harmless program now, so that the machine is not the cause.
+
+        It runs for as long as the program that was tried at the time ``tried``. A program that is only run
+        gets no verdict, so its cause does not matter. Raises ``_FAULTS``.
+        """
+        if job.is_run or job.overdue is not None or self._is_unwanted(job):
+            return False
+        program = harmless_program(time.monotonic() - tried)
+        probe = pack(msgspec.structs.replace(unpack(data, JudgeTask), program=program))
+        interruption = partial(self._interruption, job)
+        try:
             worker = self._ready_worker()
-            began = True
-            job.began = job.began or time.monotonic()
-            return self._judge_on_worker(
-                worker, job, _with_refused(data, refused) if refused else data, refused
-            )
-
-        # If a worker can judge a harmless program now, the machine is not the cause. A program that is only
-        # run gets no verdict, so its cause does not matter.
-        def harmless(lived_s: float) -> bool:
-            if job.is_run or not began or job.overdue is not None or self._is_unwanted(job):
-                return False
-            probe = msgspec.structs.replace(unpack(data, JudgeTask), program=harmless_program(lived_s))
-            return self._judge_on_worker(self._ready_worker(), job, pack(probe), {}) is not None
-
-        try:
-            return despite_faults("the judge's worker", attempt, harmless, _FAULTS)
-        except NotJudged as failure:
-            if self._is_unwanted(job):
-                return None
-            return self._pool.unanswered(job, str(failure), failure.verdict)
-
-    def _judge_on_worker(
-        self, worker: WorkerProcess, job: QueuedJob, data: bytes, refused: dict[int, CaseJudgement]
-    ) -> Judgement | Ran | None:
-        """Send one task to the worker. Drops the worker if it dies."""
-        try:
-            return worker.judge(
-                data, job.run_timeout_s, self._wake_fd, lambda: self._interruption(job), refused
-            )
-        except (LinkClosed, WireError, OSError):
+            return worker.judge(probe, job.run_timeout_s, self._wake_fd, interruption, {}) is not None
+        except _FAULTS:
             self._drop_worker()
             raise
 
@@ -298,6 +291,11 @@ class _WorkerSlot:
         if self.worker is not None:
             self.worker.close()
             self.worker = None
+
+
+def _no_evidence() -> bool:
+    """Return that no harmless program ran, because no worker could be started."""
+    return False
 
 
 def _with_refused(data: bytes, refused: dict[int, CaseJudgement]) -> bytes:
