@@ -18,12 +18,17 @@ from types import ModuleType
 
 _Main = Callable[[bytes, int, int | None], None]
 _NAME_PREFIX = "_whetstone_harness_"  # see ``_load_harness`` in ``sandbox.zygote.start``
+# For each role: the harnesses by name, each with its module and function.
 _HARNESSES = {
-    "program": ("call",),
-    "queried_by_judge": ("program_server",),
-    "called_by_tests": ("program",),
-    "tests": ("checker", "interactor", "tests"),
-    "shared": ("shared_interpreter",),
+    "program": {"call": ("call", "main")},
+    "queried_by_judge": {"program_server": ("program_server", "main")},
+    "called_by_tests": {"program": ("program", "main")},
+    "tests": {
+        "checker": ("deciders", "run_checker"),
+        "interactor": ("deciders", "run_interactor"),
+        "tests": ("tests", "main"),
+    },
+    "shared": {"shared_interpreter": ("shared_interpreter", "main")},
 }
 
 
@@ -35,8 +40,10 @@ def _load(role: str) -> tuple[dict[bytes, _Main], list[tuple[bytes, bytes, bytes
         package = ModuleType(name)
         package.__path__ = [folder]
         sys.modules[name] = package
-    names = _HARNESSES[role]
-    mains = {name.encode(): importlib.import_module(f"{packages[-1]}.{name}").main for name in names}
+    mains = {
+        name.encode(): getattr(importlib.import_module(f"{packages[-1]}.{module}"), function)
+        for name, (module, function) in _HARNESSES[role].items()
+    }
     rehearsals = importlib.import_module(f"{packages[-1]}.rehearsal").rehearse(role)
     for name in [name for name in sys.modules if name.partition(".")[0] == "whetstone"]:
         del sys.modules[name]

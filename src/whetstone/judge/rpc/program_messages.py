@@ -1,4 +1,7 @@
-"""In the test process: a digest of the program's messages during a unit, to compare with another run.
+"""In the test process: what the messages on the link may and must contain.
+
+The test's messages lose memory addresses. Of the program's messages during a unit, there is a digest, to
+compare them with those of another run.
 
 A test may send requests after it found an error, and so tell the program that it was wrong. A time limit that
 the program then causes must not give it another answer. So the run that confirms the limit must begin with
@@ -8,7 +11,10 @@ numbers do not depend on earlier units of the process.
 
 from __future__ import annotations
 
+import gc
 import importlib
+import re
+from types import BuiltinMethodType, MethodWrapperType
 from typing import Any, cast
 
 from whetstone.judge.value_reader import TAGS, Reader, table
@@ -17,6 +23,9 @@ from whetstone.judge.values import encode
 # The first messages of a unit, up to this number of bytes, are renumbered. Later ones enter the digest
 # unchanged.
 _MAX_RENUMBERED_BYTES = 1 << 20
+# The garbage collector may track a method of these types without the object that it belongs to.
+_BOUND_METHOD_TYPES = frozenset({BuiltinMethodType, MethodWrapperType})
+_ADDRESS = re.compile(rb"(?<= at 0x)[0-9a-f]{7,16}")
 
 
 def _items(reader: Reader, depth: int) -> Any:
@@ -121,3 +130,23 @@ class ProgramMessages:
 
     def _order(self, kind: str, number: int) -> int:
         return self._order_numbers.setdefault((kind, number), len(self._order_numbers))
+
+
+def without_addresses(message: bytes) -> bytes:
+    """Return a message without the memory addresses in it.
+
+    The default text of an object or a function contains its address, and test code may send such a text. Only
+    numbers that are addresses of objects are removed.
+    """
+    if b" at 0x" not in message:
+        return message
+    # The fork-server froze the objects that it loaded. The collector must list their addresses too.
+    gc.unfreeze()
+    objects = gc.get_objects()
+    addresses = {
+        *map(id, objects),
+        *(id(method.__self__) for method in objects if type(method) in _BOUND_METHOD_TYPES),
+    }
+    return _ADDRESS.sub(
+        lambda found: b"0" * len(found[0]) if int(found[0], 16) in addresses else found[0], message
+    )

@@ -13,7 +13,6 @@ from types import FunctionType
 from typing import Any, TextIO, cast
 
 from whetstone.judge.plain_forms import record_fields
-from whetstone.judge.rpc.addresses import without_addresses
 from whetstone.judge.rpc.client_containers import ClientContainers
 from whetstone.judge.rpc.compiling import TestCodeError
 from whetstone.judge.rpc.containers import KEPT, ContainerReference
@@ -35,7 +34,7 @@ from whetstone.judge.rpc.object_proxies import (
 )
 from whetstone.judge.rpc.operations import MAX_ITEMS
 from whetstone.judge.rpc.program import PLAIN_TYPES
-from whetstone.judge.rpc.program_messages import ProgramMessages
+from whetstone.judge.rpc.program_messages import ProgramMessages, without_addresses
 from whetstone.judge.rpc.test_objects import TestObjects
 from whetstone.judge.values import NotInert, WireError
 
