@@ -23,8 +23,7 @@ from whetstone.sandbox import (
     fork_server,
 )
 from whetstone.sandbox.accounting import Accounting
-from whetstone.sandbox.cgroup import make_group
-from whetstone.sandbox.freezer import make_freezer
+from whetstone.sandbox.cgroup import make_freezer, make_group
 from whetstone.sandbox.session_run import SessionRun
 from whetstone.sandbox.zygote import syscall_numbers as calls
 from whetstone.sandbox.zygote.lockdown import COUNTED

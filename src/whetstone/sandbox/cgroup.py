@@ -106,8 +106,8 @@ def _v2_places(own: str, mount_point: str) -> list[_CgroupDirectory]:
     return sorted(found, key=lambda place: -len(place.controllers))
 
 
-FREEZER = "run"
-"""The name of a freezer inside a group (``freezer``)."""
+_FREEZER = "run"
+"""The name of a freezer inside a group."""
 _PREFIX = "whetstone-"
 _REMOVE_TIMEOUT_S = 2.0
 _UNLIMITED = {1: "-1", 2: "max"}
@@ -234,12 +234,7 @@ class ControlGroup:
         return os.path.join(self._directories[controller][1], name)
 
     def _write(self, controller: str, name: str, text: str) -> None:
-        path = self._path(controller, name)
-        try:
-            with open(path, "w") as file:
-                file.write(text)
-        except OSError as error:
-            raise SandboxFault(f"control group: {path}: {error.strerror}") from None
+        _write_file(self._path(controller, name), text)
 
     def remove(self) -> None:
         """Remove the group. Its processes must have ended; the kernel may need a moment."""
@@ -250,17 +245,73 @@ class ControlGroup:
             remove_directory(directory)
 
 
+class Freezer:
+    """A group of version 2 that freezes the processes of a run. Nothing that they do can undo it.
+
+    The run's first process enters before its program starts, and its children are born there. The fork-server
+    stays outside, so that it can end frozen processes. It needs no controller, so a machine with the
+    hierarchies of version 1 may offer it too. The freezer of version 1 is not used: its processes cannot be
+    killed. Methods raise SandboxFault if the kernel refuses.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def admit(self, pid: int) -> None:
+        """Move a process into the group, which is not frozen."""
+        self._write("cgroup.freeze", "0")
+        self._write("cgroup.procs", str(pid))
+
+    def freeze(self) -> None:
+        """Freeze all processes. One that computes stops when the kernel next interrupts it."""
+        self._write("cgroup.freeze", "1")
+
+    def thaw(self) -> None:
+        """Let all processes continue."""
+        self._write("cgroup.freeze", "0")
+
+    def _write(self, name: str, text: str) -> None:
+        _write_file(os.path.join(self._directory, name), text)
+
+    def remove(self) -> None:
+        """Remove the group. Its processes must have ended; the kernel may need a moment."""
+        remove_directory(self._directory)
+
+
 def make_group() -> ControlGroup | None:
     """Make a group with every available controller. None if there is none."""
     directories: dict[str, tuple[_CgroupDirectory, str]] = {}
     for place in find_places():
         wanted = place.controllers - directories.keys()
-        if wanted and (directory := make_directory(place.directory)) is not None:
+        if wanted and (directory := _make_directory(place.directory)) is not None:
             directories.update(dict.fromkeys(wanted, (place, directory)))
     return ControlGroup(directories) if directories else None
 
 
-def make_directory(parent: str) -> str | None:
+def make_freezer(group: ControlGroup | None) -> Freezer | None:
+    """Make a freezer, inside the fork-server's group if that is of version 2. None if the kernel refuses."""
+    inside = group.unified_directory if group is not None else None
+    if inside is not None:
+        directory = os.path.join(inside, _FREEZER)
+        try:
+            os.mkdir(directory, 0o755)
+        except OSError:
+            return None
+        return _usable(directory)
+    for place in find_places():
+        if place.version == 2 and (made := _make_directory(place.directory)) is not None:
+            return _usable(made)
+    return None
+
+
+def _usable(directory: str) -> Freezer | None:
+    if os.access(os.path.join(directory, "cgroup.freeze"), os.W_OK):
+        return Freezer(directory)
+    remove_directory(directory)
+    return None
+
+
+def _make_directory(parent: str) -> str | None:
     """Make a directory for a group. None if the kernel refuses it."""
     if not os.access(parent, os.W_OK):
         return None
@@ -284,6 +335,15 @@ def remove_directory(directory: str) -> None:
     deadline = time.monotonic() + _REMOVE_TIMEOUT_S
     while not _try_remove(directory) and time.monotonic() < deadline:
         time.sleep(0.005)
+
+
+def _write_file(path: str, text: str) -> None:
+    """Write one file of a group. Raises SandboxFault."""
+    try:
+        with open(path, "w") as file:
+            file.write(text)
+    except OSError as error:
+        raise SandboxFault(f"control group: {path}: {error.strerror}") from None
 
 
 def _identity() -> str:
@@ -318,7 +378,7 @@ def sweep(directory: str) -> None:
 
 def _try_remove(directory: str) -> bool:
     with contextlib.suppress(OSError):
-        os.rmdir(os.path.join(directory, FREEZER))
+        os.rmdir(os.path.join(directory, _FREEZER))
     try:
         os.rmdir(directory)
     except FileNotFoundError:

@@ -17,8 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from whetstone.sandbox.accounting import Accounting
-from whetstone.sandbox.cgroup import make_group
-from whetstone.sandbox.freezer import Freezer, make_freezer
+from whetstone.sandbox.cgroup import Freezer, make_freezer, make_group
 from whetstone.sandbox.job import SandboxFault, Tier
 from whetstone.sandbox.process_table import ProcessTable
 from whetstone.sandbox.streams import PayloadFile

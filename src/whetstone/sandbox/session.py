@@ -16,8 +16,9 @@ import asyncio
 import contextlib
 import os
 import threading
+import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -27,12 +28,14 @@ from whetstone.core.errors import SandboxUnavailable
 from whetstone.sandbox.client import Sandbox
 from whetstone.sandbox.job import RunLimits, SandboxFault, SandboxJob, Tier
 from whetstone.sandbox.session_run import SessionLimits, SessionResult, SessionRun
-from whetstone.sandbox.session_watch import SessionWatch
 from whetstone.sandbox.streams import link_to_program
 from whetstone.sandbox.zygote.profile import PYTHON, Profile
 
 _HARNESSES = {"session": Path(__file__).parent / "zygote" / "run_session.py"}
 _REMEDY = "; open fewer at a time, or raise the limit on open files (each needs 15)"
+_WATCH_PERIOD_S = 0.1
+# With many sessions the watch measures less often, so that it uses at most this part of a core.
+_LARGEST_WATCH_SHARE = 0.02
 _Result = TypeVar("_Result")
 
 
@@ -88,6 +91,42 @@ class _SessionSandbox(Sandbox):
             os.close(self._stop)
 
 
+class _SessionWatch:
+    """A thread that measures sessions between their calls, so that limits hold then too.
+
+    It ends with the owner of the sandboxes, which it does not keep alive.
+    """
+
+    def __init__(self, sandboxes: Callable[[], Sequence[_SessionSandbox]]) -> None:
+        """``sandboxes`` is a method of the owner and returns those that exist now."""
+        self._sandboxes = weakref.WeakMethod(sandboxes)
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread unless it runs. Not thread-safe."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="session-watch", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        wait_s = _WATCH_PERIOD_S
+        while not self._stopped.wait(wait_s):
+            # As long as this method object lives, the owner cannot be finalized, which would need the locks
+            # of the sandboxes.
+            if (sandboxes := self._sandboxes()) is None:
+                return
+            began = time.thread_time()
+            for sandbox in sandboxes():
+                sandbox.watch()
+            wait_s = max(_WATCH_PERIOD_S, (time.thread_time() - began) / _LARGEST_WATCH_SHARE)
+            del sandboxes
+
+    def stop(self) -> None:
+        """End the thread, which may still measure one round."""
+        self._stopped.set()
+
+
 class PythonSessions:
     """Opens sessions, and owns their sandboxes."""
 
@@ -115,7 +154,7 @@ class PythonSessions:
         self.closed = False
         self._sandboxes: set[_SessionSandbox] = set()
         self._idle: list[_SessionSandbox] = []
-        self._watch = SessionWatch(self._all_sandboxes)
+        self._watch = _SessionWatch(self._all_sandboxes)
         # For sessions that are never closed. A thread that calls them has a reference to this object.
         self._end_all = weakref.finalize(self, _end_all, os.getpid(), self._sandboxes, self._watch)
 
@@ -276,7 +315,7 @@ def _discard(opened: Future[PythonSession]) -> None:
         opened.result().close_now()
 
 
-def _end_all(owner: int, sandboxes: set[_SessionSandbox], watch: SessionWatch) -> None:
+def _end_all(owner: int, sandboxes: set[_SessionSandbox], watch: _SessionWatch) -> None:
     """End all sandboxes. No call may be using them."""
     if os.getpid() == owner:  # and not a fork of it
         watch.stop()

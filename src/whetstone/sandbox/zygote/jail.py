@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
-from . import allowed_programs, kernel
+from . import kernel
 from .kernel import MS_BIND, MS_NODEV, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC, MS_REMOUNT
 from .packages import package_folders
 from .profile import Profile
@@ -25,6 +25,11 @@ _PROGRAMS = (
     *("/bin", "/usr/bin", "/usr/libexec", "/usr/include", "/usr/local/lib", "/usr/local/lib64"),
     *("/usr/local/libexec", "/usr/local/include", "/etc/alternatives", "/etc/ld.so.cache"),
 )
+# The executables that a Python program may start, on tiers that account for all its processes: the
+# interpreter and the system's programs. They run under the same filters as the program, so they give it no
+# new abilities.
+_EXECUTABLE = ("/bin", "/usr/bin", "/etc/alternatives", "/etc/ld.so.cache")
+_INTERPRETER_NAMES = ("python", "python3")
 STREAM_NAMES = {
     "/dev/fd": "/proc/self/fd",
     **{f"/dev/{name}": f"/proc/self/fd/{fd}" for fd, name in enumerate(("stdin", "stdout", "stderr"))},
@@ -53,6 +58,30 @@ _KEPT_FLAGS = (
 def python_home() -> str:
     """Return the installation folder of the interpreter."""
     return os.path.realpath(sys.base_prefix)
+
+
+def executable_system_paths() -> list[str]:
+    """Return the system's program folders, and the files that its programs need to start."""
+    return [path for path in _EXECUTABLE if os.path.lexists(path)]
+
+
+def interpreter() -> str:
+    """Return the path of the interpreter's executable, with links resolved."""
+    return os.path.realpath(sys.executable)
+
+
+def search_path() -> str:
+    """Return PATH for programs. The interpreter's folder is first, so that ``python3`` is the interpreter of
+    the program."""
+    folders = (os.path.dirname(interpreter()), "/usr/bin", "/bin")
+    return ":".join(dict.fromkeys(folders))
+
+
+def other_names() -> dict[str, str]:
+    """Return the other usual names of the interpreter, each with the target of its link."""
+    real, invoked = interpreter(), os.path.abspath(sys.executable)
+    usual = [os.path.join(os.path.dirname(real), name) for name in _INTERPRETER_NAMES]
+    return {path: real for path in dict.fromkeys((invoked, *usual)) if path != real}
 
 
 def readable_paths(profile: Profile) -> list[str]:
@@ -185,9 +214,9 @@ def enter(profile: Profile) -> int | None:
 def _add_executables(root: str, home: str) -> None:
     """Show what programs may execute. The interpreter keeps its own path unless that is inside a place of the
     jail."""
-    for path in allowed_programs.system_paths():
+    for path in executable_system_paths():
         _bind_or_link(path, root + path, home)
-    real = allowed_programs.interpreter()
+    real = interpreter()
     if os.path.lexists(root + real) or _path_in_jail(real) != real:
         return
     folder = os.path.dirname(python_home() + "/")
@@ -195,7 +224,7 @@ def _add_executables(root: str, home: str) -> None:
     os.makedirs(os.path.dirname(root + real), exist_ok=True)
     os.close(os.open(root + real, os.O_CREAT | os.O_WRONLY, 0o755))
     _bind(reached, root + real)
-    for path, target in allowed_programs.other_names().items():
+    for path, target in other_names().items():
         if not os.path.lexists(root + path) and os.path.isdir(os.path.dirname(root + path)):
             os.symlink(target, root + path)
 

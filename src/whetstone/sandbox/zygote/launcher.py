@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
-from . import allowed_programs, jail, kernel, prefault, scratch_dir, supervisor, wire
+from . import jail, kernel, own_memory, scratch_dir, tmp_dir, wire
 from .kernel import CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS
 from .lockdown import RunLocation
+from .own_memory import OwnMemory
 from .profile import Profile
 from .seccomp import SUPERVISOR_CALLS, Filter, template_filter_code
-from .smaps import OwnMemory
 
 ROOT, USERNS, RESTRICTED = "root", "userns", "restricted"
 _FOR_INTERPRETERS = ("PYTHONHASHSEED", "LD_LIBRARY_PATH")
@@ -100,7 +100,7 @@ def _separate_uid(request: Request) -> int | None:
         os.setgroups([])
         os.chown(request.directory, uid, uid)
     except (OSError, kernel.StepRefused):
-        return None  # the run starts no process unless a limit was seen to hold (``task_limit``)
+        return None  # the run starts no process unless a limit was seen to hold (``run_execute``)
     return uid
 
 
@@ -140,7 +140,7 @@ def enter(request: Request) -> tuple[RunLocation, _socket.socket, OwnMemory]:
     requests.close()
     memory = OwnMemory()
     if not request.profile.execute:
-        memory.descriptors.update(prefault.open_ring())
+        memory.descriptors.update(own_memory.open_ring())
     _prefer_as_oom_victim()
     table = _enter_jail(request.profile, owner) if request.jailed else None
     if table is not None:
@@ -150,7 +150,7 @@ def enter(request: Request) -> tuple[RunLocation, _socket.socket, OwnMemory]:
     directory = jail.TMP if request.jailed else request.directory
     for_interpreters = {name: os.environ[name] for name in _FOR_INTERPRETERS if name in os.environ}
     os.environ.clear()
-    path = "/usr/bin:/bin" if request.profile.execute else allowed_programs.search_path()
+    path = "/usr/bin:/bin" if request.profile.execute else jail.search_path()
     os.environ.update(PATH=path, LANG="C.UTF-8", HOME=directory, TMPDIR=directory)
     os.environ.update(request.profile.environment)
     for name, value in for_interpreters.items():
@@ -212,7 +212,7 @@ def _become_supervisor(
         renew = partial(jail.renew_tmp, profile.tmp_bytes, *owner, execute=profile.execute)
     else:
         clean_up = partial(scratch_dir.remove_directory, request.directory)
-    supervisor.serve(template_pid, _socket.socket(fileno=0), renew, clean_up)
+    tmp_dir.serve_requests(template_pid, _socket.socket(fileno=0), renew, clean_up)
 
 
 def _do_nothing() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from . import allowed_programs, jail, kernel, wire
+from . import jail, kernel, wire
 from .landlock import Ruleset, version
 from .packages import without_packages
 from .profile import Profile
@@ -154,7 +154,7 @@ def _restrict_files(place: RunLocation) -> None:
     rules = Ruleset()
     profile = place.profile
     # Landlock applies a rule for a link to its target folder, so links are resolved before the checks.
-    executed = [*allowed_programs.system_paths(), allowed_programs.interpreter()] if place.executes else []
+    executed = [*jail.executable_system_paths(), jail.interpreter()] if place.executes else []
     for path in dict.fromkeys(map(os.path.realpath, (*jail.readable_paths(profile), *executed))):
         readable, listed = without_packages(path)
         rules.allow_reading(readable, execute=place.executes)

@@ -23,11 +23,11 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from . import kernel, lockdown, prefault, wire
+from . import kernel, lockdown, own_memory, wire
+from .own_memory import DATA, OwnMemory, PageReading
 from .program import Rehearsal
 from .run_script import CODE
 from .serve import ServerState, run_child, serve_next, wait_point
-from .smaps import DATA, OwnMemory, PageReading
 
 _SOURCE = b"import sys\nn = int(input())\nprint(sum(map(int, sys.stdin.readline().split())))\n"
 _INPUT, _OUTPUT = b"3\n1 2 3\n", b"6\n"
@@ -93,7 +93,7 @@ def pin_what_runs_write(server: ServerState, memory: OwnMemory, rehearsals: Sequ
                 _read_run_pages(server, payload, run_end)
             for rehearsal in rehearsals:
                 _read_conversation_pages(server, rehearsal, run_end)
-        prefault.pin_pages(_pages_in_all(by_us) | _pages_in_all(by_runs))
+        own_memory.pin_pages(_pages_in_all(by_us) | _pages_in_all(by_runs))
 
 
 def _pages_in_all(readings: list[PageReading]) -> set[int]:

@@ -11,11 +11,11 @@ import signal
 import sys
 from typing import Any
 
-from . import kernel, launcher, lockdown, mappings, preload, program, rehearsal, serve, wire
+from . import kernel, launcher, lockdown, own_memory, preload, program, rehearsal, serve, wire
+from .own_memory import OwnMemory
 from .profile import Profile
 from .program import Harness
 from .seccomp import ProgramFilter
-from .smaps import OwnMemory
 from .tmp_dir import PrivateDirectory, PrivateMount
 
 
@@ -62,9 +62,9 @@ def _prepare(
     own_files = frozenset((program.__file__, serve.__file__, *(path for _, path in harnesses)))
     place, requests, memory = launcher.enter(request)
     preload.load(place.profile)
-    mappings.merge(memory)
+    own_memory.merge_mappings(memory)
     if not place.profile.execute:
-        mappings.use_huge_pages(memory)
+        own_memory.use_huge_pages(memory)
     for name in [name for name in sys.modules if name.startswith(__package__ or "?")]:
         del sys.modules[name]  # programs must not find them
     program.prepare_main(place.directory)

@@ -1,15 +1,25 @@
-"""The only writable directory of the runs. Each run finds it in its initial state."""
+"""The only writable directory of the runs. Each run finds it in its initial state.
+
+The template process forks the runs and has no privileges. It requests a fresh /tmp from the supervisor, the
+fork-server's outer process, over a socket that no run has. The supervisor outlives the template process and
+removes the files that the template process may not remove. It reads no data of a run.
+"""
 
 from __future__ import annotations
 
+import _socket
 import ctypes
 import os
+from collections.abc import Callable
+from typing import NoReturn
 
-from . import kernel, scratch_dir, supervisor, wire
+from . import kernel, scratch_dir, wire
 
 _PROGRAM_FILE = "main.py"
 _CHANGES = kernel.IN_CREATE | kernel.IN_DELETE | kernel.IN_MOVED
 _EVENTS = ctypes.create_string_buffer(4096)
+_RENEW, _RENEWED = b"r", b"."
+_MAX_TEXT = 500
 
 
 class PrivateDirectory:
@@ -54,7 +64,7 @@ class PrivateMount:
             # An open working directory would keep the old mount alive, and the new one would get another
             # device number, which the next run could read.
             os.chdir("/")
-            supervisor.ask_for_fresh_tmp()
+            _ask_for_fresh_tmp()
             self._enter()
             return
         os.chmod(self._path, 0o700)
@@ -63,3 +73,30 @@ class PrivateMount:
             os.chmod(_PROGRAM_FILE, 0o644)
             os.truncate(_PROGRAM_FILE, 0)
             os.utime(_PROGRAM_FILE)
+
+
+def serve_requests(
+    template_pid: int, requests: _socket.socket, renew: Callable[[], None], clean_up: Callable[[], None]
+) -> NoReturn:
+    """In the supervisor: serve the template process until it ends, then clean up and exit."""
+    # An empty read means that the template process closed its end: it has exited.
+    while requests.recv(1) == _RENEW:
+        try:
+            renew()
+            answer = _RENEWED
+        except kernel.StepRefused as error:
+            answer = str(error).encode()[:_MAX_TEXT]
+        requests.send(answer)
+    os.waitpid(template_pid, 0)
+    clean_up()
+    os._exit(0)
+
+
+def _ask_for_fresh_tmp() -> None:
+    """In the template process: request a new, empty file system on /tmp. Raises StepRefused, OSError."""
+    os.write(wire.SUPERVISOR_FD, _RENEW)
+    answer = os.read(wire.SUPERVISOR_FD, _MAX_TEXT)
+    if answer != _RENEWED:
+        raise kernel.StepRefused(
+            answer.decode(errors="replace") or "the supervisor that mounts /tmp has exited"
+        )

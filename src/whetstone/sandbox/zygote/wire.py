@@ -40,7 +40,7 @@ LOG_FD = 10
 MOST_FDS = 6
 # The process table, until it has been sent.
 TABLE_FD = 11
-# The io_uring that keeps pages pinned: see `prefault`. A run closes it with all unknown descriptors.
+# The io_uring that keeps pages pinned: see `own_memory`. A run closes it with all unknown descriptors.
 PINS_FD = 12
 # /proc/self/maps and pagemap, until the fork-server serves.
 MAPPINGS_FD, PAGES_FD = 13, 14
