@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import whetstone.judge.languages.toolchains as toolchains
-from tests.judge.language_programs import BROKEN, DEPTH, PROGRAMS, WITHOUT_THREADS
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Limits, StdinCase, StdinTests
 from whetstone.judge import Judge, Judgement, Problem, Program, Verdict
@@ -18,6 +18,8 @@ from whetstone.judge.extract import extract_program
 from whetstone.judge.languages.table import LANGUAGES, java_names, language_named
 from whetstone.judge.languages.toolchains import check_tier, runs_here
 
+DESCRIBED = tomllib.loads(Path(__file__).with_name("language_programs.toml").read_text(encoding="utf-8"))
+PROGRAMS: dict[str, str] = {language: described["program"] for language, described in DESCRIBED.items()}
 GENEROUS = Limits(cpu_s=10.0, memory_mb=1024, output_mb=16)
 
 
@@ -55,7 +57,7 @@ def test_honest_programs_are_accepted(judge: Judge, language: str) -> None:
     """Fast input, a megabyte of output, recursion as deep as memory allows, and threads."""
     needs(language, judge)
     count = 2_000 if language == "bash" else 100_000
-    depth = DEPTH.get(language, 1_000_000)
+    depth = DESCRIBED[language].get("depth", 1_000_000)
     numbers = "".join(f"{i}\n" for i in range(count))
     lines = ("0" * 99 + "7\n") * (count // 10)
     cases = [
@@ -63,7 +65,7 @@ def test_honest_programs_are_accepted(judge: Judge, language: str) -> None:
         (f"flood {count // 10}\n", lines),
         (f"recurse {depth}\n", f"{depth}\n"),
     ]
-    if language not in WITHOUT_THREADS:
+    if DESCRIBED[language].get("threads", True):
         cases.append(("threads 0\n", "500500\n"))
     judgement = judged(judge, language, PROGRAMS[language], *cases)
     assert judgement.accepted, [(case.verdict, case.reason) for case in judgement.cases]
@@ -84,10 +86,10 @@ def test_every_way_to_fail_has_its_verdict(judge: Judge, language: str) -> None:
     assert spin.verdict is Verdict.TIME_LIMIT, spin.reason
 
 
-@pytest.mark.parametrize("language", BROKEN)
+@pytest.mark.parametrize("language", PROGRAMS)
 def test_what_does_not_compile_says_where(judge: Judge, language: str) -> None:
     needs(language, judge)
-    judgement = judged(judge, language, BROKEN[language])
+    judgement = judged(judge, language, DESCRIBED[language]["broken"])
     assert judgement.verdict is Verdict.COMPILE_ERROR
     assert "missing" in judgement.reason or "rror" in judgement.reason
     assert len(judgement.cases) == 1
