@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tests.judge.judge_problems import assert_problem, python
 from whetstone.judge import Judge, Verdict
 from whetstone.judge.kinds.assert_names import naming_lines
 from whetstone.judge.kinds.assert_names import test_names as names_of
+from whetstone.judge.rpc.containers import refill
 
 ASSERTS = ["assert sum(10, 15) == 6", "assert sum(100, 150) == 93", "assert sum(4, 6) == 3"]
 RIGHT = (
@@ -91,3 +93,40 @@ def test_what_a_reference_imports_is_the_programs_where_the_starter_defines_it()
 
 def test_code_that_names_nothing_of_the_program_stays_so() -> None:
     assert program_names("assert sum([1, 2]) == 3", statement="Add the numbers.") == ()
+
+
+STATEMENT = (
+    "```python\nfrom datetime import datetime\nimport xml.etree.ElementTree as ET\nclass Clock: ...\n```"
+)
+IMPORTED_NAMES = [
+    ("Clock(datetime(2024, 1, 1))", "", {"datetime": ("datetime", "datetime")}),
+    ("Clock(datetime.now())", "", {"datetime": ("datetime", "datetime")}),
+    ("Clock(datetime.datetime.now())", "", {"datetime": ("datetime", "")}),
+    ("Clock(datetime.min, ET.fromstring(''))", STATEMENT,
+     {"datetime": ("datetime", "datetime"), "ET": ("xml.etree.ElementTree", "")}),
+    ("Clock(math.pi)", "", {"math": ("math", "")}),
+    ("Clock(copy([1]))", "", {}),
+    ("Clock(gcd(1, 2))", "from math import gcd", {"gcd": ("math", "gcd")}),
+    ("Clock(gcd(1, 2))", "from math import gcd\ndef gcd(a, b):", {}),
+    ("Clock(load())", "from solution import load", {}),
+    # Else the test would hold without any program.
+    ("assert gcd(4, 6) == 2", "Do not use this:\nfrom math import gcd", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "statement", "imports"), IMPORTED_NAMES)
+def test_a_name_is_imported_as_the_problem_says(
+    code: str, statement: str, imports: dict[str, tuple[str, str]]
+) -> None:
+    sorted_out = names_of(code, None, (), (statement,), frozenset())
+    assert sorted_out.imports == imports
+    assert sorted_out == names_of(code, None, (), (naming_lines(statement),), frozenset())
+    assert sorted_out.program
+
+
+def test_an_ordered_mapping_that_is_given_other_content_keeps_an_order() -> None:
+    mapping = OrderedDict(a=1, b=2)
+    refill(mapping, {"c": 3, "a": 4})
+    mapping.move_to_end("c")
+    assert list(mapping.items()) == [("a", 4), ("c", 3)]
+    assert list(reversed(mapping)) == ["c", "a"]

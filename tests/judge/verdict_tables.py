@@ -2,12 +2,12 @@
 
 A file has groups, ``[[group]]``, each with the ``property`` that its cases protect. A case has a ``program``
 and its ``verdict``: a verdict, or ``refused`` for any but accepted and judge_error. A case may also have what
-its problem lacks: ``input`` and ``output``, or ``args`` and ``expected`` (JSON), or one assert as ``test``.
-What a case does not state, its group states.
+its problem lacks: ``input`` and ``output``, or ``args`` and ``expected`` (JSON), or one assert as ``test``,
+and a ``reference`` program. What a case does not state, its group states.
 
 ``problem`` names problems: those of the table ``[problem.NAME]``, in the published schema, or the bare kinds
 ``stdin``, ``call`` and ``assert``. A program is judged on each of them. ``[program]`` has the texts of
-programs that several cases name.
+programs that several cases name. ``needs`` names a package without which the file is skipped.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.judge.judge_problems import LIMITS
 from whetstone.judge import Judge, Judgement, Program, Verdict
@@ -45,6 +47,8 @@ class Entry:
 def entries(file: str) -> list[Entry]:
     """Read a file of the folder."""
     content = tomllib.loads((FOLDER / file).read_text(encoding="utf-8"))
+    if "needs" in content:
+        pytest.importorskip(content["needs"])
     problems = _BARE | content.get("problem", {})
     programs: dict[str, str] = content.get("program", {})
     found: list[Entry] = []
@@ -67,6 +71,9 @@ def _entries_of(
         described = {"id": f"t/{problem}", "statement": "", "limits": LIMITS, **problems[problem]}
         described["tests"] = _with_case(described["tests"], stated)
         described |= {key: stated[key] for key in ("statement", "starter", "compare") if key in stated}
+        if "reference" in stated:
+            reference = programs.get(stated["reference"], stated["reference"])
+            described["references"] = [{"language": "python", "source": reference}]
         shared = stated.get("in_one_interpreter", False)
         yield Entry(f"{name} ({problem})", described, Program("python", source), verdicts, shared)
 
@@ -99,10 +106,13 @@ def misjudged(judge: Judge, chosen: list[Entry]) -> dict[str, Judgement]:
 
 
 def _is_as_stated(entry: Entry, judgement: Judgement) -> bool:
-    """Return whether the verdict is an allowed one. No case of a program that is refused may be accepted."""
-    if (
-        judgement.verdict not in entry.verdicts
-        or judgement.shared_interpreter is not entry.in_one_interpreter
-    ):
+    """Return whether verdict and score are as stated. A program that is refused is so in every case."""
+    if judgement.verdict not in entry.verdicts:
+        return False
+    if judgement.shared_interpreter is not entry.in_one_interpreter:
+        return False
+    if entry.in_one_interpreter or judgement.verdict is Verdict.JUDGE_ERROR:
+        return judgement.score is None
+    if judgement.score is None or (judgement.score == 1.0) is not judgement.accepted:
         return False
     return entry.verdicts is not _REFUSED or all(c.verdict is not Verdict.ACCEPTED for c in judgement.cases)
