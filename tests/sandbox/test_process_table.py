@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from whetstone.sandbox.accounting import Proportional
 from whetstone.sandbox.process_table import ProcessTable
-from whetstone.sandbox.proportional import Proportional
 
 pytestmark = pytest.mark.process
 

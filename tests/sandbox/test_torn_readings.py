@@ -11,10 +11,9 @@ from collections.abc import Generator, Iterator, Mapping
 
 import pytest
 
-from whetstone.sandbox.accounting import Accounting, TreeMeter
+from whetstone.sandbox.accounting import Accounting, Proportional, TreeMeter
 from whetstone.sandbox.meter import ProcessMeter
 from whetstone.sandbox.process_table import MemoryShare, ProcessTable
-from whetstone.sandbox.proportional import Proportional
 
 pytestmark = pytest.mark.process
 

@@ -3,6 +3,9 @@
 Such a test needs no test process: the judge can send the calls and compare the answers itself, which saves a
 process. All other tests run in a test process (see ``assert_processes``). The decision uses the problem
 alone.
+
+Constants are literals and short calculations such as ``3 * 5 * 7``. The judge evaluates them in its own
+process, so the size of each result is limited. Test code with larger calculations runs in a test process.
 """
 
 from __future__ import annotations
@@ -10,14 +13,13 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from whetstone.core.asserted_call import Assertion, check_parameter, read_arguments, read_assertion
 from whetstone.core.syntax import nodes
 from whetstone.judge.answers.inert import Inert
-from whetstone.judge.kinds.constants import constant
 from whetstone.judge.rpc.program_server import CONVERSIONS
 from whetstone.judge.values import NotInert, encode
 
@@ -33,6 +35,27 @@ _STANDARD_MODULES = frozenset(
     {"bisect", "collections", "copy", "datetime", "functools", "heapq", "itertools", "json", "math"}
     | {"operator", "os", "random", "re", "string", "sys", "time", "typing"}
 )
+# The largest operand and result of integer arithmetic.
+_MAX_INTEGER_BITS = 4096
+# The largest length of a text or list that is made by repetition or concatenation.
+_MAX_SEQUENCE_LENGTH = 64 << 10
+_SCALARS = frozenset((bool, int, float, complex, str, bytes, type(None)))
+_SEQUENCES = frozenset((str, bytes, list, tuple))
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
+_CONSTRUCTORS: dict[str, Callable[..., Any]] = {
+    "set": set,
+    "frozenset": frozenset,
+    "tuple": tuple,
+    "list": list,
+}
 _MAX_REASON = 300
 _MESSAGE_FUNCTIONS = frozenset({"str", "repr", "len"})
 
@@ -239,7 +262,7 @@ class _Asserts:
         return Rule(partial(_is_within, expected, under, most), False, expected, 9)
 
     def _constant(self, node: ast.expr) -> Any:
-        return constant(node, self._taken)
+        return _constant(node, self._taken)
 
 
 def _is_equal(expected: object, wanted: bool, value: object) -> bool:
@@ -253,3 +276,85 @@ def _is_within(expected: Any, under: Callable[[Any, Any], bool], limit: Any, val
 def _has_truth(wanted: bool, value: Any) -> bool:
     """Return whether the truth of the value that ``value`` was read from is ``wanted``."""
     return bool(value.items if isinstance(value, Inert) else value) is wanted
+
+
+def _constant(node: ast.expr, taken: Collection[str] = ()) -> Any:
+    """Return the value of an expression. ``taken``: names that do not have their builtin meaning there.
+
+    Raises ValueError for an expression that is not constant or whose value is too large, and the errors of
+    Python's operators.
+    """
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return _evaluate(node, taken)
+
+
+def _evaluate(node: ast.expr, taken: Collection[str]) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.List(elts=items):
+            return [_evaluate(item, taken) for item in items]
+        case ast.Tuple(elts=items):
+            return tuple(_evaluate(item, taken) for item in items)
+        case ast.Set(elts=items):
+            return {_evaluate(item, taken) for item in items}
+        case ast.Dict(keys=keys, values=values):
+            pairs = zip(keys, values, strict=True)
+            return {_evaluate(_dict_key(key), taken): _evaluate(value, taken) for key, value in pairs}
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
+            value = _check_number(_evaluate(operand, taken))
+            return -value if isinstance(sign, ast.USub) else +value
+        case ast.BinOp(left=left, op=op, right=right):
+            return _apply(op, _evaluate(left, taken), _evaluate(right, taken))
+        case ast.Call(func=ast.Name(id=name), args=items, keywords=[]) if (
+            name in _CONSTRUCTORS.keys() - taken
+        ):
+            return _CONSTRUCTORS[name](*(_evaluate(item, taken) for item in items))
+        case _:
+            raise ValueError("not a constant")
+
+
+def _dict_key(key: ast.expr | None) -> ast.expr:
+    if key is None:
+        raise ValueError("not a constant")
+    return key
+
+
+def _apply(op: ast.operator, left: Any, right: Any) -> Any:
+    """Return ``left op right``. Raises ValueError if the operation could take long."""
+    apply = _OPERATORS.get(type(op))
+    if apply is None:
+        raise ValueError("not a constant")
+    texts = {type(left), type(right)} & _SEQUENCES
+    if not texts:
+        _check_number(left)
+        exponent = _check_number(right)
+        whole = type(left) is int and type(exponent) is int
+        if whole and apply is operator.pow and left.bit_length() * exponent > _MAX_INTEGER_BITS:
+            raise ValueError("too large")
+        return _check_number(apply(left, exponent))
+    if apply is operator.add and type(left) is type(right):
+        length = len(left) + len(right)
+    elif apply is operator.mul and int in (type(left), type(right)):
+        text, times = (right, left) if type(left) is int else (left, right)
+        # A repeated nested list repeats its contents, so its length would not limit its size.
+        if not isinstance(text, (str, bytes)) and not _SCALARS.issuperset(map(type, text)):
+            raise ValueError("not a constant")
+        length = len(text) * max(times, 0)
+    else:
+        raise ValueError("not a constant")
+    if length > _MAX_SEQUENCE_LENGTH:
+        raise ValueError("too large")
+    return apply(left, right)
+
+
+def _check_number(value: Any) -> Any:
+    """Return ``value``. Raises ValueError for a value that may not be an operand."""
+    # A nan is refused: it is equal to no value, not even to itself.
+    if not isinstance(value, (int, float, complex)) or value != value:
+        raise ValueError("not a number")
+    if isinstance(value, int) and value.bit_length() > _MAX_INTEGER_BITS:
+        raise ValueError("too large")
+    return cast("Any", value)
