@@ -103,14 +103,15 @@ TABLE: dict[str, tuple[Verdict, Verdict]] = {
     "thread": (AC, AC),
     **dict.fromkeys(("raises", "asserts", "interrupts", "closes", "memory", "deep"), FAILS),
     **dict.fromkeys(("quits", "aborts", "kills", "segfaults", "floods"), FAILS),
-    **dict.fromkeys(("exits0", "exits1", "exits3", "exits8", "exits42", "exits43", "exits77"), FAILS),
+    **dict.fromkeys(("exits0", "exits1", "exits2", "exits3", "exits4", "exits5"), FAILS),
+    **dict.fromkeys(("exits8", "exits42", "exits43", "exits77"), FAILS),
     **dict.fromkeys(("_exits0", "_exits1", "_exits3", "_exits42", "_exits43", "_exits77"), FAILS),
 }
 WORDS: dict[str, dict[str, tuple[Verdict, Verdict]]] = {
     "callable": dict.fromkeys(("none", "number", "text", "lazy"), FAILS),
     "testlib": {
         **dict.fromkeys(("exits0", "_exits0"), (AC, AC)),
-        **dict.fromkeys(("exits1", "exits8", "_exits1", "quits"), (WA, WA)),
+        **dict.fromkeys(("exits1", "exits2", "exits4", "exits8", "_exits1", "quits"), (WA, WA)),
     },
     "kattis": {
         **dict.fromkeys(("exits42", "_exits42"), (AC, AC)),
@@ -119,7 +120,7 @@ WORDS: dict[str, dict[str, tuple[Verdict, Verdict]]] = {
     "scalebox": {
         **dict.fromkeys(("exits0", "_exits0"), (AC, AC)),
         **dict.fromkeys(
-            [f"{how}{n}" for how in ("exits", "_exits") for n in (1, 3, 8, 42, 43, 77)], (WA, WA)
+            [f"{how}{n}" for how in ("exits", "_exits") for n in (1, 2, 3, 4, 5, 8, 42, 43, 77)], (WA, WA)
         ),
         "quits": (WA, WA),
     },

@@ -9,7 +9,6 @@ import pytest
 
 from tests.judge.judge_problems import python, stdin_problem
 from whetstone.judge import Judge, Judgement, Verdict
-from whetstone.judge.answers.responsibility import output_failure_prefix
 
 TESTLIB_LIKE = """
 import sys
@@ -58,53 +57,6 @@ def test_a_program_decides_by_its_exit_code(judge: Judge, protocol: str) -> None
     assert checked(judge, protocol, PROTOCOLS[protocol], "2 2").accepted
     for wrong in ("1 2", "", "x"):
         assert checked(judge, protocol, PROTOCOLS[protocol], wrong).verdict is Verdict.WRONG_ANSWER
-
-
-@pytest.mark.parametrize(
-    ("protocol", "code", "verdict"),
-    [
-        *[("testlib", code, Verdict.WRONG_ANSWER) for code in (1, 2, 4, 7, 8)],
-        *[("testlib", code, Verdict.JUDGE_ERROR) for code in (3, 5, 42, 43, 100)],
-        ("testlib", 0, Verdict.ACCEPTED),
-        ("kattis", 42, Verdict.ACCEPTED),
-        ("kattis", 43, Verdict.WRONG_ANSWER),
-        *[("kattis", code, Verdict.JUDGE_ERROR) for code in (0, 1, 2, 44)],
-        ("scalebox", 0, Verdict.ACCEPTED),
-        *[("scalebox", code, Verdict.WRONG_ANSWER) for code in (1, 2, 42)],
-    ],
-)
-def test_exit_codes(judge: Judge, protocol: str, code: int, verdict: Verdict) -> None:
-    assert checked(judge, protocol, f"import sys; sys.exit({code})", "x").verdict is verdict
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize(
-    "crash",
-    ["import os; os.kill(os.getpid(), 9)", "import os; os.abort()", "[0] * 10**12", "1 / 0", "def (", "f()"],
-)
-def test_a_checker_that_crashes_is_no_verdict(judge: Judge, protocol: str, crash: str) -> None:
-    assert checked(judge, protocol, crash, "1 3").verdict is Verdict.JUDGE_ERROR
-
-
-@pytest.mark.parametrize(
-    "crash",
-    [
-        "import os; os._exit(9)",
-        "import os; os.abort()",
-        "[0] * 10**12",
-        "check(input, output, expected)",
-    ],
-)
-def test_a_checker_that_crashes_on_one_output_only_refuses_it_and_says_so(judge: Judge, crash: str) -> None:
-    body = "\n".join(f"        {line}" for line in crash.splitlines())
-    source = (
-        f"def check(input, output, expected):\n    if 'x' in output:\n{body}\n    return output == expected\n"
-    )
-    problem = stdin_problem(CASE, checker={"type": "python", "source": source})
-    judgement = judge.judge(problem, python("print('x')"))
-    assert judgement.verdict is Verdict.WRONG_ANSWER
-    assert judgement.reason.startswith(output_failure_prefix("checker"))
-    assert judge.judge(problem, python("print('y')")).verdict is Verdict.WRONG_ANSWER
 
 
 def test_an_exception_while_reading_the_output_refuses_it(judge: Judge) -> None:
