@@ -141,7 +141,7 @@ class Texts:
 """
 
 
-def test_what_the_test_did_not_name_stays_its_own(judge: Judge) -> None:
+def test_a_file_that_the_test_did_not_name_is_not_shown(judge: Judge) -> None:
     code = "put('in.txt', 'a')\nput('expected.txt', 'SECRET')\nassert Texts('in.txt').guess() == {}"
     assert judged(judge, LOOK, [code.format("'a'")]).accepted
     assert judged(judge, LOOK, [code.format("open('expected.txt').read()")]).verdict is Verdict.WRONG_ANSWER
@@ -182,7 +182,7 @@ def made_database(statements: str, path: Any) -> bytes:
 
 
 @pytest.mark.parametrize("statements", LYING.values(), ids=LYING.keys())
-def test_a_database_that_could_see_what_is_asked_is_refused(statements: str, tmp_path: Any) -> None:
+def test_a_database_with_code_or_views_is_refused(statements: str, tmp_path: Any) -> None:
     with pytest.raises(WireError):
         check_database(made_database(statements, tmp_path / "x.db"))
 

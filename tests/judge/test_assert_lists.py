@@ -38,7 +38,7 @@ def test_the_program_is_imported_once_and_keeps_its_state(judge: Judge) -> None:
     assert verdicts(judge, counting) == ["accepted"] + ["wrong_answer"] * (COUNT - 1)
 
 
-def test_what_was_refused_is_not_tried_again(judge: Judge) -> None:
+def test_a_refused_assert_is_not_tried_again(judge: Judge) -> None:
     """A program that guesses by its process would otherwise have two guesses for every assert."""
     guess = "import os\ndef add(a, b): return a + b + (os.getpid() * 7919 + a) % 2"
     for _ in range(8):

@@ -84,7 +84,7 @@ def test_a_value_is_compared_as_python_compares_it(
         ("{1 + 1, 3}", {2, 3}),
     ],
 )
-def test_a_constant_is_what_python_makes_of_it(text: str, value: object) -> None:
+def test_a_constant_has_the_value_that_python_computes(text: str, value: object) -> None:
     [plain] = asserts(f"assert f() == {text}") or []
     assert plain.rule.expected == value
     assert type(plain.rule.expected) is type(value)
@@ -134,7 +134,7 @@ def test_a_value_is_as_true_as_it_was(value: object) -> None:
         "assert f(1) == 2, f'{len(f(1))} %s' % 'told'",
     ],
 )
-def test_what_only_compares_is_asked(test: str) -> None:
+def test_asserts_that_only_compare_are_judged_by_calls(test: str) -> None:
     assert asserts(test)
 
 
@@ -175,7 +175,7 @@ def test_what_only_compares_is_asked(test: str) -> None:
         "assert f(1) == " + "'" + "x" * 300_000 + "'",
     ],
 )
-def test_what_does_more_has_a_testing_process(test: str) -> None:
+def test_asserts_that_do_more_have_a_test_process(test: str) -> None:
     assert asserts(test) is None
 
 
@@ -232,7 +232,7 @@ MESSAGES = st.one_of(
 
 @settings(max_examples=300)
 @given(messages=st.lists(MESSAGES, max_size=7), end=st.binary(max_size=6), pieces=st.lists(st.integers(1, 9)))
-def test_no_program_makes_the_judge_raise_wait_or_accept_what_was_not_said(
+def test_no_message_makes_the_judge_raise_wait_or_accept_a_wrong_answer(
     messages: list[bytes], end: bytes, pieces: list[int]
 ) -> None:
     """Whatever comes, in whatever pieces: each unit has at most one outcome, and passes by right answers."""
@@ -308,7 +308,7 @@ SEARCHES = [
 
 
 @pytest.mark.parametrize("source", SEARCHES, ids=["frames", "collector", "memory"])
-def test_what_is_expected_never_comes_where_the_program_runs(judge: Judge, source: str) -> None:
+def test_expected_values_never_reach_the_programs_process(judge: Judge, source: str) -> None:
     problem = assert_problem(asserts=[f"assert f('k{n}-') == 'k{n}-{SECRET}'" for n in range(3)])
     assert is_judged_by_calls(problem_from(problem))
     assert not any(case.verdict is Verdict.ACCEPTED for case in judge.judge(problem, python(source)).cases)

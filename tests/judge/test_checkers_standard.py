@@ -143,7 +143,7 @@ def test_hostile_output_costs_linear_time(name: str, hostile: bytes) -> None:
     assert check_standard(name, hostile, expected)[0] is False
 
 
-def test_the_judge_uses_them_and_blames_the_problem_for_what_is_expected(judge: Judge) -> None:
+def test_the_judge_uses_them_and_blames_the_problem_for_its_expected_output(judge: Judge) -> None:
     def verdict(name: str, source: str, expected: str) -> Verdict:
         problem = stdin_problem(("", expected), checker={"type": "standard", "name": name})
         return judge.judge(problem, python(source)).verdict

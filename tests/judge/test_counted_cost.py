@@ -92,7 +92,7 @@ def lines_run(work: Callable[[], object]) -> int:
 
 @settings(max_examples=60, deadline=None)
 @given(_values, _values)
-def test_what_a_value_costs_is_counted_and_the_same_on_every_run(value: Any, expected: Any) -> None:
+def test_the_counted_cost_of_a_value_is_the_same_in_every_run(value: Any, expected: Any) -> None:
     data, wanted = encode(value), encode(expected)
     judged(data, expected)  # what Python prepares once is no cost of an answer
     first = lines_run(lambda: judged(data, expected))

@@ -111,7 +111,7 @@ def failed(number: int) -> CaseJudgement:
     ("scoring", "options", "score"),
     [({"mode": "all"}, {}, 0.0), (FRACTION, {}, None), (FRACTION, {"stop_at_first_failure": True}, 0.0)],
 )
-def test_where_nobody_is_to_blame_a_failure_counts_if_it_decides_the_score(
+def test_a_failure_counts_if_it_decides_the_score_of_an_overdue_program(
     scoring: dict[str, str], options: dict[str, bool], score: float | None
 ) -> None:
     problem = problem_from(stdin_problem(*THIRTY, scoring=scoring))
@@ -142,7 +142,7 @@ def test_the_time_in_an_earlier_queue_is_a_number() -> None:
 
 @pytest.mark.process
 @pytest.mark.crowd
-def test_a_starved_program_is_answered_by_its_deadline_with_what_it_waited() -> None:
+def test_the_reason_of_an_overdue_starved_program_has_its_waiting_time() -> None:
     """On one core beside twelve that compute, a program gets less than a tenth of it."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})

@@ -71,7 +71,7 @@ def test_a_program_imports_the_packages_of_its_environment(own: Judge, source: s
 
 @pytest.mark.process
 @pytest.mark.parametrize("name", ["numpy", "pytest", "msgspec", "whetstone", "linked", "secret"])
-def test_what_lies_elsewhere_is_not_there(own: Judge, name: str) -> None:
+def test_packages_of_other_environments_are_hidden(own: Judge, name: str) -> None:
     source = f"try:\n    import {name}\nexcept ModuleNotFoundError:\n    print(42)"
     if name == "linked":  # found, and not to be read
         source = source.replace("ModuleNotFoundError", "(ImportError, OSError, AttributeError)")
@@ -127,7 +127,7 @@ def test_a_verdict_names_the_package_that_is_missing_and_the_way_out(own: Judge,
 
 
 @pytest.mark.process
-def test_a_module_that_nobody_publishes_is_the_programs_own_fault(own: Judge) -> None:
+def test_an_unknown_module_is_the_programs_own_fault(own: Judge) -> None:
     judgement = own.judge(PROBLEM, python("import my_helper\nprint(42)"))
     assert judgement.reason.endswith("ModuleNotFoundError: No module named 'my_helper'")
 
@@ -151,7 +151,7 @@ def test_whetstone_itself_is_shown_to_no_program() -> None:
             environment_named(folder)
 
 
-def test_what_is_no_environment_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_a_folder_without_an_environment_is_refused_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a virtual environment; make one"):
         environment_named(tmp_path)
     with pytest.raises(UserError, match=r"there is no environment `nothing`.*environment create nothing"):
@@ -202,7 +202,7 @@ def test_an_environment_is_made_used_and_removed(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.process
-def test_what_cannot_be_made_leaves_nothing_and_says_why(
+def test_a_failed_creation_leaves_nothing_and_gives_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))

@@ -73,7 +73,7 @@ def test_a_package_tells_its_version(tiered: Judge) -> None:
 
 
 @pytest.mark.process
-def test_what_is_loaded_ahead_is_not_counted_and_what_a_program_takes_is(tiered: Judge) -> None:
+def test_preloaded_memory_is_not_counted_and_allocated_memory_is(tiered: Judge) -> None:
     held = "import numpy as np\nx = np.ones({} << 17)\nprint(int(input()) * 2)"
     assert tiered.judge(PROBLEM, python(held.format(200))).accepted
     judgement = tiered.judge(PROBLEM, python(held.format(290)))

@@ -34,7 +34,7 @@ def test_streams_have_their_names(judge: Judge, language: str) -> None:
     assert judgement.accepted, judgement
 
 
-def test_what_leads_to_the_streams_shows_nothing_else(judge: Judge) -> None:
+def test_the_names_of_the_streams_show_nothing_else(judge: Judge) -> None:
     if judge.isolation == "restricted":
         pytest.skip("this tier has no root of its own")
     source = (

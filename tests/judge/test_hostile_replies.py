@@ -211,7 +211,7 @@ def test_a_search_finds_no_reply_that_is_dear_to_read(seed: int) -> None:
 
 @pytest.mark.cost
 @pytest.mark.extended
-def test_the_search_finds_what_is_quadratic() -> None:
+def test_the_search_finds_quadratic_readers() -> None:
     """The dearest shape for a pattern that backtracks fails the test that all readers pass."""
     pattern = re.compile(r"\s+[^\s\w]*$")
     slow = {"slow": lambda reply: pattern.search(reply)}

@@ -71,7 +71,9 @@ def test_a_right_program_is_accepted_in_every_case(judge: Judge) -> None:
         (SEARCH + "assert not input()", Verdict.RUNTIME_ERROR, "EOFError"),
     ],
 )
-def test_what_else_programs_do(judge: Judge, source: str, verdict: Verdict, reason: str) -> None:
+def test_failing_programs_have_their_verdicts(
+    judge: Judge, source: str, verdict: Verdict, reason: str
+) -> None:
     judgement = judge.judge(interactive_problem(GUESS, "50", cpu_s=0.3), python(source))
     assert (judgement.verdict, reason in judgement.reason) == (verdict, True), judgement
 
@@ -112,7 +114,7 @@ def test_the_answer_goes_to_an_interactor_that_asks_for_it(judge: Judge) -> None
     assert not judge.judge(problem, python("print(43)")).accepted
 
 
-def test_a_program_does_not_see_what_the_interactor_knows(judge: Judge) -> None:
+def test_a_program_does_not_see_the_secret_of_the_interactor(judge: Judge) -> None:
     """Whatever it looks through: its files, arguments, environment and memory do not hold the secret."""
     spy = """
 import gc, os, sys

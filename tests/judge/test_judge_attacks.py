@@ -60,7 +60,7 @@ def test_a_reason_can_be_written_as_text(judge: Judge, problem: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("tag", [b"E", b"C", b"O"])
-def test_empty_containers_cannot_fill_the_memory_of_who_reads_them(tag: bytes) -> None:
+def test_empty_containers_cannot_fill_the_memory_of_their_reader(tag: bytes) -> None:
     """Nine bytes on the wire, many hundreds in memory."""
     empty = tag + bytes(8)
     assert len(decode(b"l" + (100).to_bytes(8, "little") + empty * 100)) == 100

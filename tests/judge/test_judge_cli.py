@@ -83,7 +83,7 @@ def test_one_program_is_shown_case_by_case(files: Path, capsys: pytest.CaptureFi
     assert "none.json" in capsys.readouterr().err
 
 
-def test_a_program_is_in_the_language_of_its_file_unless_said_otherwise(
+def test_a_program_is_in_the_language_of_its_file_unless_an_option_names_another(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (files / "sum.sh").write_text("read a b; echo $((a + b))")

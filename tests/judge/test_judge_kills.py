@@ -136,7 +136,7 @@ def test_a_program_that_brings_down_every_worker_meets_a_verdict() -> None:
 
 
 @pytest.mark.extended
-def test_what_was_refused_outlasts_the_worker() -> None:
+def test_refused_cases_outlast_their_worker() -> None:
     """The first case would be right if it were judged again; the worker dies in the second."""
     problem = stdin_problem(("1\n", "1\n"), ("2\n", "2\n"))
     for patience_s in (2.0, 8.0, 32.0, 90.0):

@@ -140,7 +140,7 @@ def test_a_worker_that_does_not_start_in_time_is_told_with_the_way_out(
         Judge(workers=1)
 
 
-def test_closing_ends_only_our_workers_and_cancels_what_is_awaited(judge: Judge) -> None:
+def test_closing_ends_only_our_workers_and_cancels_pending_judgements(judge: Judge) -> None:
     others = set(worker_pids(os.getpid()))
     mine = Judge(workers=2)
     assert until(lambda: len(set(worker_pids(os.getpid())) - others) == 2)

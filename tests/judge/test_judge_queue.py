@@ -44,7 +44,7 @@ def processes(judge: Judge) -> list[int]:
 
 
 @pytest.mark.process
-def test_what_waits_goes_by_priority_then_deadline_then_arrival(one: Judge) -> None:
+def test_queued_jobs_run_by_priority_then_deadline_then_arrival(one: Judge) -> None:
     blocker = one.submit(ENDLESS, SLEEPER, priority=9)
     order: list[str] = []
 
@@ -95,7 +95,7 @@ def test_a_cancelled_task_stops_its_program() -> None:
 
 
 @pytest.mark.process
-def test_leaving_off_listening_stops_what_was_read_ahead(one: Judge) -> None:
+def test_ending_the_iteration_stops_programs_that_were_submitted_ahead(one: Judge) -> None:
     judgements = one.judge_many([(ECHO, ONE), *[(ENDLESS, SLEEPER)] * 10])
     assert next(judgements).accepted
     assert isinstance(judgements, Generator)
@@ -104,7 +104,7 @@ def test_leaving_off_listening_stops_what_was_read_ahead(one: Judge) -> None:
 
 
 @pytest.mark.process
-def test_a_deadline_that_passes_frees_the_worker_and_is_no_verdict_on_what_waited(one: Judge) -> None:
+def test_a_passed_deadline_frees_the_worker_and_is_no_verdict_on_a_queued_program(one: Judge) -> None:
     before = processes(one)
     running = one.submit(ENDLESS, SLEEPER, deadline_s=1.0, priority=1)
     waiting = one.submit(ECHO, ONE, deadline_s=0.5)
@@ -143,7 +143,7 @@ def test_work_that_is_done_or_given_up_holds_no_task(one: Judge) -> None:
         ({"fork_per_case": 1}, "fork_per_case is 1: expected `bool`"),
     ],
 )
-def test_a_value_that_is_none_is_refused_with_what_is_expected(
+def test_an_invalid_option_is_refused_with_the_expected_type(
     one: Judge, options: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UserError) as refused:
@@ -169,7 +169,7 @@ def test_an_unknown_option_is_refused_with_the_one_that_was_meant(one: Judge, na
 
 
 @pytest.mark.process
-def test_what_is_no_problem_or_program_is_refused_by_its_type(one: Judge) -> None:
+def test_arguments_of_other_types_are_refused(one: Judge) -> None:
     with pytest.raises(TypeError, match="the program is a str; give a Program"):
         one.submit(ECHO, "print(1)")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="the problem is a list; give a Problem"):
@@ -226,7 +226,7 @@ def test_siblings_meet_the_same_cases_and_are_scored_on_them_alone(judge: Judge)
 
 
 @pytest.mark.process
-def test_a_judge_may_be_closed_by_what_waits_for_its_judgement() -> None:
+def test_a_judge_may_be_closed_by_a_callback_of_its_judgement() -> None:
     judge = Judge(workers=1)
     closed: Future[str] = Future()
 

@@ -87,7 +87,7 @@ def test_every_way_to_fail_has_its_verdict(judge: Judge, language: str) -> None:
 
 
 @pytest.mark.parametrize("language", PROGRAMS)
-def test_what_does_not_compile_says_where(judge: Judge, language: str) -> None:
+def test_the_reason_of_a_compile_error_names_the_place(judge: Judge, language: str) -> None:
     needs(language, judge)
     judgement = judged(judge, language, DESCRIBED[language]["broken"])
     assert judgement.verdict is Verdict.COMPILE_ERROR

@@ -233,7 +233,7 @@ def test_a_range_of_vast_numbers_has_no_plain_form() -> None:
 
 @pytest.mark.cost
 @pytest.mark.parametrize("keep_last", [None, 64 << 10])
-def test_output_in_the_smallest_pieces_costs_what_it_costs_in_large_ones(keep_last: int | None) -> None:
+def test_output_in_small_pieces_costs_no_more_than_in_large_ones(keep_last: int | None) -> None:
     """A program can wait until each piece was read. What is kept must not be gone through for every one."""
 
     def takes(pieces: int) -> float:

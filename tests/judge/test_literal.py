@@ -54,7 +54,7 @@ def _identical(left: Any, right: Any) -> bool:
 
 
 @given(_VALUES)
-def test_what_is_written_is_read_back_with_its_types(value: Any) -> None:
+def test_a_written_literal_is_read_with_its_types(value: Any) -> None:
     assert _identical(read_literal(write_literal(value)), value)
 
 
@@ -67,12 +67,12 @@ def test_an_integer_too_long_for_decimal_text_is_kept() -> None:
     ["__import__('os').getpid()", "open('x')", "[].append", "x", "1 + 1", "[i for i in ()]", "f'{1}'", "",
      "set([1])", "{**{}}", "lambda: 0", "'a' 'b' %", "-'a'", "[[]" , "{[]: 1}", "(" * 500 + ")" * 500],
 )  # fmt: skip
-def test_what_is_no_literal_is_refused(text: str) -> None:
+def test_an_invalid_literal_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a Python literal"):
         read_literal(text)
 
 
 @pytest.mark.parametrize("value", [object(), print, bytearray(), range(3), [object()], {1: iter(())}])
-def test_what_has_no_literal_is_not_written(value: object) -> None:
+def test_a_value_without_a_literal_is_not_written(value: object) -> None:
     with pytest.raises(ValueError, match="has no literal"):
         write_literal(value)

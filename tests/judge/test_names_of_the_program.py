@@ -83,7 +83,7 @@ def test_a_builtin_that_the_test_compares_with_is_not_the_programs(
     assert program_names(code, references, **shown) == ("f",)
 
 
-def test_what_a_reference_imports_is_the_programs_where_the_starter_defines_it() -> None:
+def test_an_import_of_a_reference_is_the_programs_name_if_the_starter_defines_it() -> None:
     reference: Any = ("from math import gcd",)
     code = "assert gcd(6, 4) == 2"
     assert program_names(code, reference, starter="def gcd(a, b):\n    ...\n") == ("gcd",)

@@ -236,7 +236,7 @@ def check(boxes: KnowingBoxes, kind: str, options: JudgeOptions, plan: Plan) -> 
 
 @pytest.mark.drawn(6)
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_refused_once_is_refused(boxes: KnowingBoxes, kind: str) -> None:
+def test_a_case_that_was_refused_once_stays_refused(boxes: KnowingBoxes, kind: str) -> None:
     """Whatever is done in the first run, the second one would be right."""
     for action in actions(kind):
         if action != "spin":

@@ -70,7 +70,7 @@ def sequential() -> Iterator[Judge]:
 
 @pytest.mark.process
 @pytest.mark.parametrize("name", TIDY)
-def test_what_a_case_leaves_is_gone_for_the_next(sequential: Judge, name: str) -> None:
+def test_a_case_finds_nothing_of_the_previous_one(sequential: Judge, name: str) -> None:
     judged = sequential.judge(SUM, python(TIDY[name] + ANSWER))
     assert (judged.verdict, judged.reason) == (Verdict.ACCEPTED, "")
     assert judged.shared_process

@@ -232,7 +232,7 @@ def test_a_value_is_equal_to_itself_and_to_its_tuple_form(value: Any) -> None:
         (2**80, 2**80),
     ],
 )
-def test_what_is_the_same_answer(actual: Any, expected: Any) -> None:
+def test_equal_answers(actual: Any, expected: Any) -> None:
     assert equal(actual, expected)
 
 
@@ -274,7 +274,7 @@ def test_what_is_the_same_answer(actual: Any, expected: Any) -> None:
         (datetime.date(2020, 1, 1), "2020-01-01"),
     ],
 )
-def test_what_is_another_answer(actual: Any, expected: Any) -> None:
+def test_different_answers(actual: Any, expected: Any) -> None:
     assert not equal(actual, expected)
 
 

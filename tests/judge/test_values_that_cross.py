@@ -128,7 +128,9 @@ def test_a_value_of_a_library_reaches_the_test(judge: Judge, imports: str, value
 
 
 @pytest.mark.parametrize(("source", "claim"), OBJECTS.values(), ids=OBJECTS)
-def test_what_has_no_plain_form_reaches_the_test_as_an_object(judge: Judge, source: str, claim: str) -> None:
+def test_a_value_without_a_plain_form_reaches_the_test_as_an_object(
+    judge: Judge, source: str, claim: str
+) -> None:
     test = f"assert {claim}"
     assert apart(judged(judge, test, source, setup=CAUGHT)) == (Verdict.ACCEPTED, False)
 
@@ -200,7 +202,7 @@ def test_a_program_does_not_escape_its_verdict_by_a_value_that_cannot_cross(
         assert judgement.verdict in (Verdict.WRONG_ANSWER, Verdict.RUNTIME_ERROR, Verdict.MEMORY_LIMIT)
 
 
-def test_a_test_that_passes_what_cannot_cross_gives_no_verdict_to_any_program(judge: Judge) -> None:
+def test_a_test_that_passes_an_unsupported_value_gives_no_verdict_to_any_program(judge: Judge) -> None:
     test, setup = "assert f(Lock()) is True", "import _thread\nLock = _thread.allocate_lock"
     for source in ("def f(x):\n    return hasattr(x, 'acquire')", "def f(x):\n    return False"):
         judgement = judged(judge, test, source, setup=setup)
@@ -221,7 +223,7 @@ def test_a_test_that_passes_what_cannot_cross_gives_no_verdict_to_any_program(ju
         ("assert f(1) == 1\nassert f(Lock()) is True", "def f(x):\n    return 1"),
     ],
 )
-def test_what_the_program_may_have_caused_is_no_escape(judge: Judge, test: str, source: str) -> None:
+def test_an_error_that_the_program_may_have_caused_is_no_escape(judge: Judge, test: str, source: str) -> None:
     setup = "import _thread\nLock = _thread.allocate_lock"
     assert judged(judge, test, source, setup=setup).verdict is Verdict.WRONG_ANSWER
 

@@ -311,7 +311,7 @@ def test_no_timer_can_send_a_signal_of_its_choice(sessions: PythonSessions, kind
     assert (result.text, result.ended) == ("False\n", CallEnd.DONE)
 
 
-def test_a_child_whose_end_would_send_sigcont_is_refused(sessions: PythonSessions, tier: Tier) -> None:
+def test_a_child_that_would_send_sigcont_at_its_end_is_refused(sessions: PythonSessions, tier: Tier) -> None:
     child = "pid = libc.syscall(NR_clone, int({}), 0, 0, 0, 0)\nif pid == 0: os._exit(0)\npid > 0"
     ends = [played(sessions, code_of(child.format(number)))[0].text for number in ("CONT", "STOP", "17")]
     assert ends == ["False\n", "False\n", "False\n" if tier is Tier.RESTRICTED else "True\n"]

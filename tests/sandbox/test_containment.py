@@ -241,7 +241,7 @@ def test_pythons_own_library_cannot_be_changed(run):
     assert result.stdout == b"[] True\n"
 
 
-def test_the_caller_survives_what_is_aimed_at_it(run):
+def test_the_caller_survives_signals_that_are_sent_to_it(run):
     ours = os.getpid()
     run(
         f"import os, signal\nfor pid in (1, os.getppid(), {ours}, -1, 0, -{ours}):\n"

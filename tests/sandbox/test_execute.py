@@ -49,7 +49,7 @@ def test_files_arguments_and_environment_reach_an_executed_program(compiler: San
     )
 
 
-def test_what_cannot_be_executed_is_a_fault_and_no_exit(compiler: Sandbox) -> None:
+def test_a_missing_executable_is_a_fault_and_no_exit(compiler: Sandbox) -> None:
     assert "no-such" in (execution_error(compiler.run(execute_job(["/no-such"], [], LIMITS)).result) or "")
     with pytest.raises(NotExecuted, match="no-such"):
         read_products(compiler.run(make_job([["/no-such"]], [], ["x"], LIMITS)).result)
@@ -114,7 +114,7 @@ def test_profiles_name_absolute_paths() -> None:
         Profile("p", reads=["relative"])
 
 
-def test_a_folder_that_a_profile_names_is_readable_and_nothing_beside_it(tier: Tier) -> None:
+def test_only_the_folder_that_a_profile_names_is_readable(tier: Tier) -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
         for name in ("seen", "unseen"):

@@ -35,7 +35,7 @@ def test_a_seed_fixes_the_order_of_a_set_in_every_fork_server(tier: Tier) -> Non
     assert order(tier, 7) == order(tier, 7)
 
 
-def test_what_hashes_as_its_address_has_the_same_hash_in_every_fork_server(tier: Tier) -> None:
+def test_hashes_by_address_are_the_same_in_every_fork_server(tier: Tier) -> None:
     def hashes() -> bytes:
         with Sandbox({}, profile=Profile(hash_seed=0), tier=tier) as box:
             return box.run(

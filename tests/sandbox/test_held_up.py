@@ -58,7 +58,7 @@ def is_over(wall_clock: WallClock, now: float) -> bool:
 
 
 @pytest.mark.parametrize("held", [COMPUTES, SLEPT_AGAIN, STALLED])
-def test_a_run_has_its_limit_besides_what_it_was_held_up(held: StallObservation) -> None:
+def test_a_run_has_its_whole_limit_in_addition_to_delays(held: StallObservation) -> None:
     wall_clock = after((2.0, held))
     assert not is_over(wall_clock, 2.9)
     assert is_over(wall_clock, 3.1)
@@ -89,7 +89,7 @@ def test_only_a_crowd_makes_it_the_machines_failure(
     assert wall_clock.starved is starved
 
 
-def test_what_it_computed_meanwhile_it_was_not_held_up() -> None:
+def test_time_in_which_a_run_computed_is_no_delay() -> None:
     wall_clock = WallClock(0.0, 1.0, 5.0)
     wall_clock.record_usage(2.0, 1.9, COMPUTES)
     assert is_over(wall_clock, 2.0)

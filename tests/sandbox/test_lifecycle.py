@@ -132,7 +132,7 @@ def test_one_run_at_a_time(sandbox):
     assert supervise([run])[0].stdout == b"hello\n"
 
 
-def test_closing_ends_a_run_that_nobody_supervises(tier):
+def test_closing_ends_an_unsupervised_run(tier):
     before = descendants(os.getpid())
     files = open_files()
     sandbox = Sandbox({}, tier=tier)

@@ -89,7 +89,7 @@ ORDERS = [
 ]
 
 
-def test_what_is_said_of_them_is_what_a_first_look_would_say(family: Family, table: ProcessTable) -> None:
+def test_a_repeated_reading_equals_a_first_reading(family: Family, table: ProcessTable) -> None:
     for order in ORDERS:
         for child in range(CHILDREN):
             table.usage()
@@ -116,7 +116,7 @@ def test_tables_of_pages_count_although_nothing_is_in_them(family: Family, table
 
 
 @pytest.mark.parametrize("order", ORDERS[:1] + ORDERS[2:4])
-def test_they_hold_no_more_than_what_was_read_and_what_they_were_given(
+def test_memory_is_bounded_by_the_last_reading_and_the_pages_given_since(
     family: Family, table: ProcessTable, order: str
 ) -> None:
     """So nothing need be read again before that could be beyond a limit: also where they unshare."""
@@ -132,7 +132,7 @@ def test_they_hold_no_more_than_what_was_read_and_what_they_were_given(
         assert most < usage.resident_bytes
 
 
-def test_what_they_held_before_they_were_read_is_not_growth(family: Family, table: ProcessTable) -> None:
+def test_memory_from_before_the_reading_is_not_growth(family: Family, table: ProcessTable) -> None:
     """A look can be older than the end of a reading, and have seen what is held no more."""
     before = table.usage()
     family.tell(0, ORDERS[0])

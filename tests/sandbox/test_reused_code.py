@@ -78,7 +78,7 @@ def test_code_is_handed_out_once_compiled_and_used_instead_of_the_source(sandbox
 
 
 @pytest.mark.parametrize("longer", ["", LONG], ids=["short", "too long to be handed out"])
-def test_what_a_program_writes_to_the_result_is_not_its_code(sandbox, longer):
+def test_bytes_in_the_result_are_not_taken_as_code(sandbox, longer):
     first, second, _ = twice(sandbox, longer + FORGED + "print('own')\n")
     assert b"forged" in first.result
     assert (first.stdout, second.stdout) == (b"own\n", b"own\n")
@@ -98,7 +98,7 @@ def test_a_source_that_looks_like_a_payload_with_code_is_a_source(sandbox):
 
 
 @pytest.mark.parametrize("said", [b"", b"\5\0", b"\5\0\0\0code", b"\xff\xff\xff\xff", b"\1\0\0\0code"])
-def test_what_broke_off_or_goes_on_is_no_code(said):
+def test_incomplete_or_longer_messages_are_no_code(said):
     hand_out = LinkedCode()
     os.write(hand_out.link, said)
     os.close(hand_out.link)

@@ -78,7 +78,7 @@ def test_abort_is_sigabrt(run):
 
 
 @pytest.mark.parametrize("source", ["def f(:", "x = 'abc", "a\0b", "return 1", "\tx\n  y", "(" * 300])
-def test_what_does_not_compile_says_so(run, source):
+def test_a_program_that_does_not_compile_reports_the_error(run, source):
     result = run(source)
     assert result.result.startswith(b"compile_error: ")
     assert len(result.result) > len(b"compile_error: ")

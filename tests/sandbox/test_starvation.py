@@ -96,7 +96,7 @@ def test_who_sleeps_cannot_blame_the_machine(crowded: Sandbox, program: str) -> 
 
 
 @pytest.mark.parametrize("source", [WORKER, FAMILY.replace(b"10", b"1000")], ids=["one", "family"])
-def test_what_never_gets_enough_of_a_core_is_the_machines_failure(
+def test_a_run_that_never_gets_enough_of_a_core_is_the_machines_failure(
     crowded: Sandbox, tier: Tier, source: bytes
 ) -> None:
     if source is not WORKER and tier is Tier.RESTRICTED:

@@ -201,7 +201,7 @@ def found() -> dict[Tier, dict[str, bool]]:
     return found
 
 
-def test_the_table_of_what_differs_between_tiers_is_true(found: dict[Tier, dict[str, bool]]) -> None:
+def test_the_table_of_differences_between_tiers_is_true(found: dict[Tier, dict[str, bool]]) -> None:
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     written, after = rest.split(END)
     table = in_words(found)
@@ -211,7 +211,7 @@ def test_the_table_of_what_differs_between_tiers_is_true(found: dict[Tier, dict[
         assert written == table, f"docs/judging.md should have:\n\n{table}"
 
 
-def test_what_works_where_works_always(found: dict[Tier, dict[str, bool]]) -> None:
+def test_each_difference_between_tiers_is_stable(found: dict[Tier, dict[str, bool]]) -> None:
     """A feature that works now and then would be worse than one that is refused."""
     shared = FEATURES["`multiprocessing.shared_memory`"]
     for tier, works_there in found.items():

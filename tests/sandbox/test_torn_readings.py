@@ -141,7 +141,7 @@ def test_memory_that_processes_share_counts_once(family: int) -> None:
     assert torn is None
 
 
-def test_who_ends_leaves_its_share_to_nobody_twice(family: int) -> None:
+def test_the_share_of_an_ended_process_is_not_counted_twice(family: int) -> None:
     held, torn = read(Ending, family)
     assert SHARED_MB * MB < held < 1.5 * SHARED_MB * MB  # the last one had it for itself
     assert torn is not None

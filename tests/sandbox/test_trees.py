@@ -155,7 +155,7 @@ def test_memory_counts_when_the_first_thread_has_ended(run: Runner, where: str) 
 
 
 @pytest.mark.parametrize("child", ["pass", "os.setsid()", "if os.fork(): os._exit(0)"])
-def test_what_is_left_behind_ends_with_the_first_process(run: Runner, child: str) -> None:
+def test_remaining_processes_end_with_the_first_one(run: Runner, child: str) -> None:
     """Also a daemon, and an orphan that keeps the standard output open: nobody waits for it."""
     source = (
         "import os, time\n"
