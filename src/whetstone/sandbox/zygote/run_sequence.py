@@ -31,7 +31,7 @@ SUCCEEDED, FAILED = b"\0", b"\1"
 
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
-    """Run the program of ``payload`` on each of its inputs. See ``whetstone.sandbox.sequence``."""
+    """Run the program of ``payload`` on each of its inputs. See ``whetstone.sandbox.script``."""
     line = payload.index(b"\n") + 1
     request = json.loads(payload[:line])
     view = memoryview(payload)
