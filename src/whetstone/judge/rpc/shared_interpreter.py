@@ -15,7 +15,7 @@ from typing import Any
 
 from whetstone.judge.rpc.compiling import TestCodeError, compile_test_code
 from whetstone.judge.rpc.loading import SourceError, describe, load_program
-from whetstone.judge.rpc.test_code import check_was_run, failed_line, run_unittests, test_classes
+from whetstone.judge.rpc.test_code import failed_line, run_tests
 from whetstone.judge.values import decode, encode
 
 _write, _exit = os.write, os._exit
@@ -51,7 +51,7 @@ def _run_unit(source: str, unit: dict[str, Any]) -> list[str]:
         _add_imports(scope, unit)
         for code in codes:
             exec(code, scope)
-        return _run_tests(unit, scope)
+        return run_tests(unit, scope, scope["__name__"], partial(_explain, code=unit["code"]))
     except TestCodeError:
         raise
     except BaseException as error:
@@ -66,18 +66,6 @@ def _add_imports(scope: dict[str, Any], unit: dict[str, Any]) -> None:
             scope[name] = getattr(imported, attribute) if attribute else imported
     if unit["entry_point"] and "candidate" in unit["free"]:
         scope["candidate"] = scope[unit["entry_point"]]
-
-
-def _run_tests(unit: dict[str, Any], scope: dict[str, Any]) -> list[str]:
-    if unit["kind"] == "check":
-        if "check" not in scope:
-            raise TestCodeError("the test code defines no `check`")
-        check_was_run(scope["check"](scope[unit["entry_point"]]))
-    if unit["kind"] == "unittest":
-        return run_unittests(
-            test_classes(scope.values(), scope["__name__"]), partial(_explain, code=unit["code"])
-        )
-    return ["passed", ""]
 
 
 def _explain(error: BaseException, code: str) -> list[str]:

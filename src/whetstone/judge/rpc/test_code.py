@@ -39,6 +39,20 @@ class _Result(unittest.TestResult):
         super().addSubTest(test, subtest, err)
 
 
+def run_tests(unit: dict[str, Any], scope: dict[str, Any], module: str, explain: Explain) -> list[str]:
+    """Run the rest of a unit after its code was executed in ``scope``: nothing for plain asserts.
+
+    ``module``: the ``__module__`` of the test's own classes. Return status and reason. Raises TestCodeError.
+    """
+    if unit["kind"] == "check":
+        if "check" not in scope:
+            raise TestCodeError("the test code defines no `check`")
+        _check_was_run(scope["check"](scope[unit["entry_point"]]))
+    if unit["kind"] == "unittest":
+        return _run_unittests(_test_classes(scope.values(), module), explain)
+    return ["passed", ""]
+
+
 def _check_methods(loader: unittest.TestLoader, case: type[unittest.TestCase]) -> None:
     """Raise TestCodeError for coroutine and generator methods that a call would not run."""
     is_async_case = issubclass(case, unittest.IsolatedAsyncioTestCase)
@@ -49,7 +63,7 @@ def _check_methods(loader: unittest.TestLoader, case: type[unittest.TestCase]) -
             raise TestCodeError(f"calling `{name}` does not run it, so its assertions never ran")
 
 
-def run_unittests(classes: Iterable[type[unittest.TestCase]], explain: Explain) -> list[str]:
+def _run_unittests(classes: Iterable[type[unittest.TestCase]], explain: Explain) -> list[str]:
     """Run the tests of ``classes`` until the first failure.
 
     Return status and reason. Raises TestCodeError.
@@ -86,13 +100,13 @@ def _is_skipped(case: type[unittest.TestCase]) -> bool:
     return marks[0] or all(marks[1:])
 
 
-def test_classes(values: Iterable[object], module: str) -> list[type[unittest.TestCase]]:
+def _test_classes(values: Iterable[object], module: str) -> list[type[unittest.TestCase]]:
     """Return the test classes among ``values`` that ``module`` defines itself."""
     cases = [v for v in values if isinstance(v, type) and issubclass(v, unittest.TestCase)]
     return [case for case in cases if case.__module__ == module]
 
 
-def check_was_run(returned: object) -> None:
+def _check_was_run(returned: object) -> None:
     """Raise TestCodeError if a test returned a coroutine or generator, because its assertions did not run."""
     if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
         raise TestCodeError(

@@ -35,7 +35,7 @@ from whetstone.judge.rpc.link import LinkLost
 from whetstone.judge.rpc.loading import describe
 from whetstone.judge.rpc.proxy import Peer
 from whetstone.judge.rpc.result_recorder import ResultRecorder
-from whetstone.judge.rpc.test_code import check_was_run, failed_line, run_unittests, test_classes
+from whetstone.judge.rpc.test_code import failed_line, run_tests
 
 _MODULE = "__test__"
 _PARTS = {"<setup>": "setup", "<test>": "code"}
@@ -128,7 +128,7 @@ def _run_unit(
         scope[HOOK] = recorder.set_evaluating
         for code in codes:
             exec(code, scope)
-        outcome = _run_tests(peer, unit, scope, recorder)
+        outcome = run_tests(unit, scope, _MODULE, partial(_explain_in_unittest, peer, unit, recorder))
     except (LinkLost, TestCodeError):
         raise
     except BaseException as error:
@@ -158,24 +158,13 @@ def _seed(peer: Peer, module: str, seed: Callable[..., None], *value: Any) -> No
     peer.ask("seed", module, *value)
 
 
-def _run_tests(
-    peer: Peer, unit: dict[str, Any], scope: dict[str, Any], recorder: ResultRecorder
+def _explain_in_unittest(
+    peer: Peer, unit: dict[str, Any], recorder: ResultRecorder, error: BaseException
 ) -> list[str]:
-    """Run the rest of a unit after its code was executed: nothing for plain asserts."""
-    if unit["kind"] == "check":
-        if "check" not in scope:
-            raise TestCodeError("the test code defines no `check`")
-        check_was_run(scope["check"](scope[unit["entry_point"]]))
-    if unit["kind"] == "unittest":
-
-        def explain(error: BaseException) -> list[str]:
-            # After a failure, the code of a test class (tearDown, cleanups) would tell the program of it.
-            peer.on_request(error)
-            recorder.finalize_failure()
-            return _explain(peer, error, unit)
-
-        return run_unittests(test_classes(scope.values(), _MODULE), explain)
-    return ["passed", ""]
+    # After a failure, the code of a test class (tearDown, cleanups) would tell the program of it.
+    peer.on_request(error)
+    recorder.finalize_failure()
+    return _explain(peer, error, unit)
 
 
 def _create_scope(peer: Peer, unit: dict[str, Any]) -> dict[str, Any]:
