@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import convert
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -45,10 +47,7 @@ class Reply:
 
 
 _CONTENT = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-_BY_TITLE = {
-    described["title"]: Asked(**{**described, "names": frozenset(described.get("names", ()))})
-    for described in _CONTENT["program"]
-}
+_BY_TITLE = {described["title"]: convert(described, Asked) for described in _CONTENT["program"]}
 ADD, STACK, SUM, PATHS = (_BY_TITLE[title] for title in ("add", "a stack", "sum", "paths"))
 _PYTHON = tuple(asked for asked in _BY_TITLE.values() if asked.language == "python")
 _CALLED = tuple(asked for asked in _PYTHON if asked.names)

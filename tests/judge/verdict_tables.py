@@ -63,7 +63,7 @@ def entries(file: str) -> list[Entry]:
 def _entries_of(
     name: str, stated: dict[str, Any], problems: dict[str, dict[str, Any]], programs: dict[str, str]
 ) -> Iterator[Entry]:
-    source = programs.get(stated["program"], stated["program"])
+    source = _program(programs, stated["program"])
     verdict = stated.get("verdict", "accepted")
     verdicts = _REFUSED if verdict == "refused" else frozenset({Verdict(verdict)})
     named = stated["problem"]
@@ -72,10 +72,15 @@ def _entries_of(
         described["tests"] = _with_case(described["tests"], stated)
         described |= {key: stated[key] for key in ("statement", "starter", "compare") if key in stated}
         if "reference" in stated:
-            reference = programs.get(stated["reference"], stated["reference"])
+            reference = _program(programs, stated["reference"])
             described["references"] = [{"language": "python", "source": reference}]
         shared = stated.get("in_one_interpreter", False)
         yield Entry(f"{name} ({problem})", described, Program("python", source), verdicts, shared)
+
+
+def _program(programs: dict[str, str], text: str) -> str:
+    """Return the text of a program, or that of the named one."""
+    return programs.get(text, text)
 
 
 def _with_case(tests: str | dict[str, Any], stated: dict[str, Any]) -> dict[str, Any]:
