@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -21,143 +22,9 @@ BEGIN, END = "<!-- made by tests/sandbox/test_tier_differences.py -->\n", "<!-- 
 LIMITS = RunLimits(cpu_s=20.0, memory_bytes=512 << 20, output_bytes=1 << 20)
 INPUT = b"one\ntwo\n"
 
-_START = """
-import multiprocessing as mp
-def work(queue): queue.put(6 * 7)
-if __name__ == "__main__":
-    mp.set_start_method(%r)
-    queue = mp.Queue()
-    process = mp.Process(target=work, args=(queue,))
-    process.start()
-    assert queue.get() == 42
-    process.join()
-"""
-# What a program does, and a program that fails where it cannot.
-FEATURES = {
-    "threads, locks, `ThreadPoolExecutor`": """
-from concurrent.futures import ThreadPoolExecutor
-with ThreadPoolExecutor(4) as pool: assert list(pool.map(abs, [-1, 2])) == [1, 2]
-""",
-    "`os.fork`, `os.wait`": """
-import os
-if os.fork() == 0: os._exit(7)
-assert os.WEXITSTATUS(os.wait()[1]) == 7
-""",
-    "`multiprocessing` by fork: `Process`, `Pool`, `Queue`": _START % "fork"
-    + "    with mp.Pool(2) as pool: assert pool.map(abs, [-1, 2]) == [1, 2]\n",
-    "`multiprocessing` by spawn": _START % "spawn",
-    "`multiprocessing` by forkserver": _START % "forkserver",
-    "`multiprocessing.Manager`": """
-import multiprocessing as mp
-if __name__ == "__main__":
-    with mp.Manager() as manager:
-        held = manager.dict(a=1)
-        assert dict(held) == {"a": 1}
-""",
-    "`multiprocessing.shared_memory`": """
-from multiprocessing.shared_memory import SharedMemory
-first = SharedMemory(create=True, size=64)
-second = SharedMemory(name=first.name)
-first.buf[3] = 9
-assert second.buf[3] == 9
-second.close(); first.close(); first.unlink()
-""",
-    "`subprocess` of the interpreter": """
-import subprocess, sys
-assert subprocess.run([sys.executable, "-c", "print(42)"], capture_output=True).stdout == b"42\\n"
-assert subprocess.run(["python3", "-c", "print(42)"], capture_output=True).stdout == b"42\\n"
-""",
-    "`subprocess` of the system's tools, `os.system`": """
-import os, subprocess
-assert subprocess.run("printf 'b\\na\\n' | sort | cat", shell=True, capture_output=True).stdout == b"a\\nb\\n"
-assert os.system("true") == 0
-""",
-    "`/dev/stdin`, `/dev/stdout`, `/dev/fd/N`, `/proc/self/fd/N`": """
-for name in ("/dev/stdin", "/proc/self/fd/0", "/dev/fd/0"): assert open(name).read() == "one\\ntwo\\n"
-open("/dev/stdout", "w").write(""); open("/proc/self/fd/1", "w").write(""); open("/dev/stderr", "w").write("")
-""",
-    "a file `x` in the working directory, `tempfile`": """
-import os, tempfile
-open("x", "w").write("1")
-with tempfile.TemporaryFile() as file, tempfile.NamedTemporaryFile() as named:
-    file.write(b"1"); named.write(b"1")
-with tempfile.TemporaryDirectory() as folder: open(os.path.join(folder, "y"), "w").write("1")
-""",
-    "`os.chmod`, `os.utime`, `os.truncate` of its own file by name": """
-import os
-os.chmod("main.py", 0o600); os.utime("main.py", (1, 1)); os.truncate("main.py", 1)
-""",
-    "a file `/tmp/x`": "open('/tmp/x', 'w').write('1'); assert open('/tmp/x').read() == '1'",
-    "`asyncio`: streams, `connect_read_pipe(sys.stdin)`": """
-import asyncio, sys
-async def main():
-    reader = asyncio.StreamReader()
-    protocol = asyncio.StreamReaderProtocol(reader)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
-    assert await reader.read() == b"one\\ntwo\\n"
-asyncio.run(main())
-""",
-    "`asyncio.create_subprocess_exec`": """
-import asyncio, sys
-async def main():
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", "print(1)", stdout=pipe)
-    assert (await process.communicate())[0] == b"1\\n"
-asyncio.run(main())
-""",
-    "pairs of sockets": """
-import socket
-left, right = socket.socketpair()
-left.sendall(b"1"); assert right.recv(1) == b"1"
-""",
-    "unix sockets between own processes and threads": """
-import socket, threading
-with socket.socket(socket.AF_UNIX) as server:
-    server.bind("here"); server.listen()
-    threading.Thread(target=lambda: server.accept()[0].sendall(b"1")).start()
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect("here"); assert client.recv(1) == b"1"
-""",
-    "network sockets": "import socket; socket.create_server(('127.0.0.1', 0))",
-    "files of `/proc` (`/proc/self/status`, `/proc/cpuinfo`)": "open('/proc/self/status').read()",
-    "the same process id in every run": "import os; assert os.getpid() == 2",
-    "no process but its own": "import os; assert not os.path.exists(f'/proc/{os.getppid()}')",
-    "`signal`: handlers, `alarm`, `setitimer`, to itself": """
-import os, signal, time
-seen = []
-signal.signal(signal.SIGUSR1, lambda *_: seen.append(1)); os.kill(os.getpid(), signal.SIGUSR1)
-signal.signal(signal.SIGALRM, lambda *_: seen.append(2)); signal.setitimer(signal.ITIMER_REAL, 0.001)
-while len(seen) < 2: time.sleep(0.001)
-assert seen == [1, 2]
-""",
-    "`os.nice`, `getpriority`": "import os; os.nice(1); assert os.getpriority(os.PRIO_PROCESS, 0) == 0",
-    "`os.sched_setaffinity`": "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})",
-    "`resource`: reading and lowering limits": """
-import resource
-soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 64), hard))
-assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > 0
-""",
-    "a recursion 100,000 deep, in a thread as well": """
-import sys, threading
-sys.setrecursionlimit(10**6)
-def deep(n): return 0 if n == 0 else 1 + deep(n - 1)
-assert deep(100000) == 100000
-threading.stack_size(256 << 20)
-thread = threading.Thread(target=lambda: deep(100000)); thread.start(); thread.join()
-""",
-    "`mmap` of standard input": "import mmap; assert mmap.mmap(0, 0, access=mmap.ACCESS_READ)[:3] == b'one'",
-    "time zones, `locale` C.UTF-8": """
-import datetime, locale, zoneinfo
-assert locale.setlocale(locale.LC_ALL, "C.UTF-8") and str(datetime.datetime.now().astimezone())
-""",
-    "`ctypes` of the C library": "import ctypes; assert ctypes.CDLL(None).abs(-3) == 3",
-    "`os.urandom`, `secrets`, `uuid`, `hashlib`": """
-import hashlib, os, secrets, uuid
-assert os.urandom(1) and secrets.token_hex() and uuid.uuid4() and hashlib.sha256().hexdigest()
-""",
-    "`sqlite3` in a file": "import sqlite3; sqlite3.connect('db').execute('create table t (x)')",
-}
+FEATURES: dict[str, str] = tomllib.loads(
+    Path(__file__).with_name("tier_differences.toml").read_text(encoding="utf-8")
+)
 
 
 def works(box: Sandbox, source: str) -> bool:
