@@ -28,55 +28,17 @@ _DISTRIBUTIONS = {
     **{"PIL": "pillow", "pkg_resources": "setuptools", "serial": "pyserial", "skimage": "scikit-image"},
     **{"sklearn": "scikit-learn", "yaml": "PyYAML", "z3": "z3-solver"},
 }
-_KNOWN = frozenset(
-    {
-        *COMPETITION,
-        *_DISTRIBUTIONS,
-        *("aiohttp", "astropy", "bitarray", "blist", "chardet", "cryptography", "cvxpy", "dask", "django"),
-        *(
-            "faker",
-            "fastapi",
-            "flask",
-            "folium",
-            "gensim",
-            "geopandas",
-            "geopy",
-            "gmpy2",
-            "holidays",
-            "httpx",
-        ),
-        *("intervaltree", "jax", "jinja2", "joblib", "keras", "librosa", "lxml", "markdown", "matplotlib"),
-        *("mechanize", "more_itertools", "mpmath", "msgspec", "natsort", "nltk", "numba", "openpyxl"),
-        *(
-            "ortools",
-            "plotly",
-            "polars",
-            "prettytable",
-            "primesieve",
-            "psutil",
-            "pulp",
-            "pyarrow",
-            "pydantic",
-        ),
-        *(
-            "pypdf",
-            "PyPDF2",
-            "pyrsistent",
-            "pytest",
-            "pytesseract",
-            "pytz",
-            "regex",
-            "reportlab",
-            "requests",
-            "rsa",
-            "seaborn",
-            "sexpdata",
-        ),
-        *("shapely", "six", "soundfile", "spacy", "sqlalchemy", "statsmodels", "tensorflow", "textblob"),
-        *("toolz", "torch", "torchvision", "tqdm", "transformers", "typing_extensions", "urllib3"),
-        *("werkzeug", "wikipedia", "wordcloud", "xgboost", "xlrd", "xlwt", "xmltodict"),
-    }
+# Other modules of known packages.
+_KNOWN_MODULES = (
+    "aiohttp astropy bitarray blist chardet cryptography cvxpy dask django faker fastapi flask folium "
+    "gensim geopandas geopy gmpy2 holidays httpx intervaltree jax jinja2 joblib keras librosa lxml "
+    "markdown matplotlib mechanize more_itertools mpmath msgspec natsort nltk numba openpyxl ortools "
+    "plotly polars prettytable primesieve psutil pulp pyarrow pydantic pypdf PyPDF2 pyrsistent "
+    "pytesseract pytest pytz regex reportlab requests rsa seaborn sexpdata shapely six soundfile spacy "
+    "sqlalchemy statsmodels tensorflow textblob toolz torch torchvision tqdm transformers "
+    "typing_extensions urllib3 werkzeug wikipedia wordcloud xgboost xlrd xlwt xmltodict"
 )
+_KNOWN = frozenset({*COMPETITION, *_DISTRIBUTIONS, *_KNOWN_MODULES.split()})
 
 
 def missing_package(reason: str, environment: PackageEnvironment) -> str:
