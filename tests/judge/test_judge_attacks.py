@@ -59,6 +59,7 @@ def test_a_reason_can_be_written_as_text(judge: Judge, problem: dict[str, Any]) 
     assert json.dumps(judgement.reason, ensure_ascii=False).encode()
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("tag", [b"E", b"C", b"O"])
 def test_empty_containers_cannot_fill_the_memory_of_their_reader(tag: bytes) -> None:
     """Nine bytes on the wire, many hundreds in memory."""
