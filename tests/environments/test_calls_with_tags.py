@@ -1,12 +1,8 @@
-"""Calls whose arguments contain the tags of calls, and what hostile texts cost to read."""
+"""Calls whose arguments contain the tags of calls. ``test_reading_cost`` has what hostile texts cost."""
 
 from __future__ import annotations
 
-import gc
 import json
-import random
-import time
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -170,108 +166,3 @@ def test_a_malformed_call_does_not_hide_the_next_one() -> None:
             first, second = read_calls(f"{text}\n{following}")
             assert first.error
             assert second.arguments["code"] == "2"
-
-
-Shape = tuple[tuple[str, ...], ...]
-PIECES = [
-    *("<tool_call>", "\n<tool_call>", "</tool_call>", "\n<function=a>", "<function=a>", "</function>"),
-    "\n<function=a>{",
-    *("<parameter=a>", "\n<parameter=a>\n", "</parameter>", "\n</parameter>\n", "<think>", "</think>"),
-    *('{"', '"', ":0,", ',"', '{"a":"', "{", "}", "[", "]", "\\", '\\"', "\n", " ", "\t", "a", "9", "<"),
-    *('{"name":"x","arguments":{"code":"', '"}}', "```json\n", "```", ">"),
-]
-
-
-def grown(shape: Shape, size: int) -> str:
-    """A text of about ``size`` characters: each part of the shape is repeated."""
-    parts = ["".join(part) for part in shape]
-    return "".join(part * (size // len(shape) // len(part)) for part in parts)
-
-
-def cpu_s(text: str) -> float:
-    gc.collect()
-    gc.disable()
-    try:
-        begun = time.thread_time()
-        read_text(text)
-        return time.thread_time() - begun
-    finally:
-        gc.enable()
-
-
-def is_linear(shape: Shape) -> bool:
-    """Whether double the text costs double the time. A busy machine disturbs single measurements."""
-    for _ in range(4):
-        short, long = (min(cpu_s(grown(shape, size)) for _ in range(3)) for size in (60_000, 120_000))
-        if long < 0.02 or long / short < 2.5:
-            return True
-    return False
-
-
-def changed(shape: Shape, rng: random.Random) -> Shape:
-    parts = [list(part) for part in shape]
-    part = rng.choice(parts)
-    place = rng.randrange(len(part))
-    match rng.randrange(4):
-        case 0:
-            part.insert(place, rng.choice(PIECES))
-        case 1 if len(part) > 1:
-            del part[place]
-        case 2 if len(parts) < 3:
-            parts.insert(rng.randrange(len(parts) + 1), [rng.choice(PIECES)])
-        case _:
-            part[place] = rng.choice(PIECES)
-    return tuple(tuple(part) for part in parts)
-
-
-def dearest(seconds: float, seed: int, size: int = 20_000) -> list[tuple[float, Shape]]:
-    """The shapes that cost most, of those that a search finds by changing the dearest ones."""
-    rng = random.Random(seed)
-    begun: list[Shape] = [((piece,),) for piece in PIECES]
-    best = [(cpu_s(grown(shape, size)), shape) for shape in begun]
-    end = time.process_time() + seconds
-    while time.process_time() < end:
-        best = sorted(best, reverse=True)[:12]
-        shape = changed(rng.choice(best)[1], rng)
-        if all(shape != known for _, known in best):
-            best.append((cpu_s(grown(shape, size)), shape))
-    return sorted(best, reverse=True)[:12]
-
-
-@pytest.mark.cost
-@pytest.mark.timeout(600)
-@pytest.mark.extended
-@pytest.mark.parametrize("seed", range(2))
-def test_the_dearest_texts_that_a_search_finds_cost_linear_time(seed: int) -> None:
-    for _, shape in dearest(2.0, seed)[:6]:
-        assert is_linear(shape), shape
-
-
-KNOWN: list[Any] = [
-    (("<tool_call>{",),),
-    (("\n<function=a>{",),),
-    (('\n<function=a>{"',), (':0,"',)),
-    (('<tool_call>{"',),),
-    (('<tool_call>{":0,"',), (':0,"',)),
-    (('<tool_call>{"a":["',), ("]",)),
-    (("<tool_call>{",), ('"a":{',)),
-    (("\n<function=a><parameter=a>",),),
-    (("\n<function=a><parameter=a>",), ("</parameter></function>\n",)),
-    (("<function=a><parameter=a>",), ("</parameter><parameter=a>",)),
-    (("\n<function=a><parameter=a>1</parameter></function>\n",), ("</parameter></function>\n",)),
-    (("</parameter>", " "), ("<parameter=a>",)),
-    (("<tool_call>",), (" ",), ("<function=a>",)),
-    (("\n<tool_call>",), ("<function=",)),
-    (("{}",),),
-    (("<tool_call>{}",), ("{}",)),
-    (("<tool_call>{", "[" * 200),),
-    (("<tool_call>",), ('{"',), ("\\",)),
-]
-
-
-@pytest.mark.cost
-@pytest.mark.timeout(600)
-@pytest.mark.drawn(3)
-@pytest.mark.parametrize("shape", KNOWN)
-def test_known_hostile_shapes_cost_linear_time(shape: Shape) -> None:
-    assert is_linear(shape)

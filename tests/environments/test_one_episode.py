@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.environments.characters import CharacterEngine, CharacterTokenizer
 from tests.environments.scripted import SharedJudge
 from whetstone.algorithm.named import algorithm_named
 from whetstone.core.problem import Problem
@@ -19,7 +20,6 @@ from whetstone.core.settings import Sampling
 from whetstone.data.sources.rows import read_rows
 from whetstone.data.sources.source import import_rows
 from whetstone.data.sources.table import SOURCE_NAMES, source_named
-from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.environments.replies import EngineReplies
 from whetstone.environments.settings import EnvironmentSection
 from whetstone.environments.single_turn import SingleTurn
@@ -48,51 +48,6 @@ OTHER_NAMES = {
 LONGEST = 4000
 
 
-class CharacterTokenizer:
-    """One token for each character, and a chat template that may open the thinking."""
-
-    def __init__(self, opens_thinking: bool = False) -> None:
-        self.chat_template: Any = "there is one"
-        self._opening = "<think>\n" if opens_thinking else ""
-
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        return [ord(character) for character in text]
-
-    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        return "".join(map(chr, token_ids))
-
-    def apply_chat_template(
-        self, conversation: list[dict[str, Any]], *, tokenize: bool, add_generation_prompt: bool, **more: Any
-    ) -> str:
-        turns = "".join(f"<{turn['role']}>{turn['content']}" for turn in conversation)
-        return f"{turns}<assistant>{self._opening}"
-
-
-class ScriptedEngine:
-    """Answers every prompt with the given replies; those that are too long are cut."""
-
-    version = 0
-
-    def __init__(self, replies: list[str]) -> None:
-        self.replies = replies
-        self.prompts: list[list[int]] = []
-
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
-        self.prompts.append(request.prompt_ids)
-        for index in range(request.n):
-            ids = [ord(character) for character in self.replies[index]]
-            cut = ids[: request.params.max_tokens]
-            reason = "length" if len(cut) < len(ids) else "stop"
-            await asyncio.sleep(0)
-            yield Completion(index, cut, [-1.0] * len(cut), [0] * len(cut), reason)
-
-    def check(self, request: GenerationRequest) -> None: ...
-
-    async def update_weights(self, weights: object, version: int) -> None: ...
-
-    async def close(self) -> None: ...
-
-
 @pytest.fixture(scope="module")
 def judge() -> Iterator[SharedJudge]:
     with Judge(workers=1, stop_at_first_failure=True) as shared:
@@ -107,16 +62,16 @@ def trained(
     problem: Problem, replies: list[str], settings: EnvironmentSection, judge: SharedJudge, thinks: bool
 ) -> tuple[list[int], list[Outcome], Group]:
     """The prompt's tokens and what comes of the replies in training."""
-    engine: Any = ScriptedEngine(replies)
+    engine: Any = CharacterEngine(replies)
     params = Sampling(max_tokens=LONGEST)
-    tokenizer = CharacterTokenizer(thinks)
+    tokenizer = CharacterTokenizer(opens_thinking=thinks)
     most = settings.max_prompt_tokens
     served = {"policy": EngineReplies(engine, tokenizer, params, max_prompt_tokens=most)}
     sample = GroupSampler(SingleTurn(settings), judge, served, len(replies), 0, None)
     specs = {"policy": algorithm_named("grpo", {})}
     flow = LocalFlow(PromptSource([problem], 0), sample, served, specs, prompts_per_step=1)
     (group,) = asyncio.run(flow.batch("policy", 0)).sampled
-    (prompt,) = engine.prompts
+    (prompt,) = (request.prompt_ids for request in engine.requests)
     assert group.prompt_ids == prompt
     return prompt, [_outcome(s.text, s.program, s.judgement) for s in group.samples], group
 
@@ -125,14 +80,14 @@ def evaluated(
     problem: Problem, replies: list[str], settings: EnvironmentSection, judge: SharedJudge, thinks: bool
 ) -> tuple[list[int], list[Outcome], list[SampleResult]]:
     """The prompt's tokens and what comes of the replies in an evaluation."""
-    engine: Any = ScriptedEngine(replies)
+    engine: Any = CharacterEngine(replies)
     plan = SamplingPlan(n=len(replies), max_tokens=LONGEST)
-    tokenizer = CharacterTokenizer(thinks)
+    tokenizer = CharacterTokenizer(opens_thinking=thinks)
     asked = EngineReplies(engine, tokenizer, plan, max_prompt_tokens=settings.max_prompt_tokens)
     samples: list[SampleResult] = []
     environment = SingleTurn(settings)
     asyncio.run(evaluate([problem], EngineWriter(asked), environment, judge, plan, record=samples.append))
-    (prompt,) = engine.prompts
+    (prompt,) = (request.prompt_ids for request in engine.requests)
     samples.sort(key=lambda sample: sample.index)
     return prompt, [_outcome(s.text, s.program, s.judgement) for s in samples], samples
 

@@ -45,6 +45,7 @@ def _read_cases(problem: Problem, text: str) -> None:
 
 def _call_tools(text: str) -> None:
     for call in [*read_calls(text), *calls_of(Reply(0, "", "stop", tool_calls=[ToolCall("f", text)]))]:
+        assert len(call.error) < 200
         with suppress(ToolError):
             checked_arguments(call, SCHEMA)
 
@@ -80,62 +81,49 @@ READERS: dict[str, Callable[[str], object]] = {
     "failures": _failed,
 }
 TOKENS = [
-    *(
-        "{",
-        "}",
-        "[",
-        "]",
-        '"',
-        ":",
-        ",",
-        "\\",
-        "\\u12",
-        "\\ud800",
-        "\n",
-        " ",
-        "\t",
-        "'",
-        ".",
-        "-",
-        "e9",
-        "1",
-        "9@",
-    ),
-    *("true", "nul", "NaN", "1e999", "x", "a@", "é", "\U0001f600", "\0", "<", ">", "/"),
+    *("{", "}", "[", "]", '"', ":", ",", "\\", "\\u12", "\\ud800", "\n", " ", "\t", "'", ".", "-", "e9"),
+    *("1", "9@", "true", "nul", "NaN", "1e999", "x", "a@", "é", "\U0001f600", "\0", "<", ">", "/"),
     *('{"a@": ', '{"a": ', '{"a": [', '"a@": 1, ', '{"inputs": ["', '"], "outputs": ["', '"cases": [', "]}"),
-    *(
-        '{"input": "',
-        '{"name": "f", "arguments": ',
-        '"parameters": ',
-        "<tool_call>",
-        "</tool_call>",
-        "\n<tool_call>",
-    ),
-    *(
-        "<function=f>",
-        "<function=",
-        "</function>",
-        "<parameter=a>",
-        "<parameter=a@>",
-        "<parameter=",
-        "</parameter>",
-    ),
-    *(
-        "[CALL]",
-        "[END]",
-        "[assistant]",
-        "<think>",
-        "</think>",
-        "```json\n",
-        "```\n",
-        "```",
-        "STOP",
-        "Example",
-    ),
+    *('{"input": "', '{"name": "f", "arguments": ', '"parameters": ', "<tool_call>", "</tool_call>"),
+    *("\n<tool_call>", "<function=f>", "<function=", "</function>", "<parameter=a>", "<parameter=a@>"),
+    *("<parameter=", "</parameter>", "[CALL]", "[END]", "[assistant]", "<think>", "</think>", "```json\n"),
+    *("```\n", "```", "STOP", "Example"),
 ]
 """In a repeated unit, @ stands for the number of the repetition."""
 
+TAGS: list[tuple[tuple[str, ...], ...]] = [
+    (("<tool_call>{",),),
+    (("\n<function=a>{",),),
+    (('\n<function=a>{"',), (':0,"',)),
+    (('<tool_call>{"',),),
+    (('<tool_call>{":0,"',), (':0,"',)),
+    (('<tool_call>{"a":["',), ("]",)),
+    (("<tool_call>{",), ('"a":{',)),
+    (("\n<function=a><parameter=a>",),),
+    (("\n<function=a><parameter=a>",), ("</parameter></function>\n",)),
+    (("<function=a><parameter=a>",), ("</parameter><parameter=a>",)),
+    (("\n<function=a><parameter=a>1</parameter></function>\n",), ("</parameter></function>\n",)),
+    (("</parameter>", " "), ("<parameter=a>",)),
+    (("<tool_call>",), (" ",), ("<function=a>",)),
+    (("\n<tool_call>",), ("<function=",)),
+    (("{}",),),
+    (("<tool_call>{}",), ("{}",)),
+    (("<tool_call>{", "[" * 200),),
+    (("<tool_call>",), ('{"',), ("\\",)),
+]
+"""Shapes of tags of calls: each part is repeated."""
+
+UNITS = [
+    *("<tool_call>", "\n<tool_call>", "<tool_call>{", '<tool_call>{"', '<tool_call>{"a":"'),
+    *('<tool_call>{":0,"', '\n<tool_call>{"a":["', '{"name":"x","arguments":', "[" * 7, "\\", '"'),
+    *("\t<tool_call> ", "<function=a>", "<tool_call><function=a><parameter=a>", "</parameter>"),
+    *("<think>", "</think>", "```json\n", "9", "0.9e", "<tool_response>"),
+]
+ENDS = [("", ""), ("<tool_call>", "</tool_call>"), ('{"name": ', "}")]
+
 HOSTILE: dict[str, Callable[[int], str]] = {
+    **{f"tags {number}": reply_search.Shape((), shape, ()).text for number, shape in enumerate(TAGS)},
+    **{f"{before}{unit}…{after}": repeated(unit, before, after) for unit in UNITS for before, after in ENDS},
     "objects that begin": repeated("{"),
     "objects that begin with a name": repeated('{"'),
     "objects that begin on lines": repeated('{\n"'),
@@ -173,7 +161,7 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 
 
 @pytest.mark.cost
-@pytest.mark.drawn(6)
+@pytest.mark.drawn(15)
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_text_is_read_in_linear_time(kind: str) -> None:
     text = HOSTILE[kind](LENGTH)

@@ -53,7 +53,7 @@ def episode(
             most = section.max_prompt_tokens
             # One without a chat template, for the setting that needs it.
             tokenizer = build_tokenizer(["def f(x):"], 300) if section.chat else TOKENIZER
-            more = {"judge": judge, "tokenizer": tokenizer, "max_prompt_tokens": most}
+            more: dict[str, Any] = {"judge": judge, "tokenizer": tokenizer, "max_prompt_tokens": most}
             return await played(SingleTurn(section), engine, problem, engine.count, **more)
 
     return asyncio.run(run())

@@ -136,47 +136,6 @@ def test_reported_calls_are_taken_as_they_are() -> None:
     assert calls_of(Reply(0, call_text("other", {}), "stop", tool_calls=[])) == []
 
 
-_HOSTILE = [
-    "<tool_call>",
-    "\n<tool_call>",
-    "<tool_call>{",
-    '<tool_call>{"',
-    '<tool_call>{"a":"',
-    '\n<tool_call>{"a":["',
-    '<tool_call>{":0,"',
-    '{"a":',
-    '{"name":"x","arguments":',
-    "[" * 7,
-    "\\",
-    '"',
-    " ",
-    "\t<tool_call> ",
-    "<function=a>",
-    "<tool_call><function=a><parameter=a>",
-    "<parameter=a>",
-    "</parameter>",
-    "</tool_call>",
-    "<think>",
-    "</think>",
-    "```json\n",
-    "9",
-    "0.9e",
-    "<tool_response>",
-]
-
-
-@pytest.mark.cost
-@pytest.mark.drawn(12)
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("unit", _HOSTILE)
-@pytest.mark.parametrize("ends", [("", ""), ("<tool_call>", "</tool_call>"), ('{"name": ', "}")])
-def test_hostile_text_takes_linear_time(unit: str, ends: tuple[str, str]) -> None:
-    """A quadratic reader of a million characters needs hours; a linear one a moment."""
-    text = ends[0] + unit * (1_000_000 // len(unit)) + ends[1]
-    for call in read_calls(text):
-        assert len(call.error) < 200
-
-
 @given(st.text('<>/tool_cal{}[]":,\\ \n`funparmet=think', max_size=200))
 def test_any_text_is_read_without_an_error_of_ours(text: str) -> None:
     for call in read_calls(text):
@@ -272,6 +231,7 @@ def test_a_response_template_whose_cost_is_not_bounded_is_not_used(field: dict[s
     assert parsed_calls(tokenizer_with(template), "aaaa", "[assistant]", []) is None
 
 
+@pytest.mark.cost
 @pytest.mark.timeout(600)
 def test_a_reply_that_would_take_the_template_long_is_not_parsed_by_it() -> None:
     reply = '[CALL]{"name": "a"}[END]' * 100_000

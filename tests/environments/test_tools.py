@@ -90,8 +90,8 @@ def play(
 
     async def run() -> Group:
         async with open_environment(settings) as environment:
-            more = {"judge": judge or FakeJudge(), "tokenizer": tokenizer, **options}
-            return await played(environment, engine, problem, n, **more)
+            asked = judge or FakeJudge()
+            return await played(environment, engine, problem, n, judge=asked, tokenizer=tokenizer, **options)
 
     return asyncio.run(run())
 

@@ -64,23 +64,11 @@ def test_evaluations_with_different_numbers_of_replies_do_not_mix(tmp_path: Path
 
 
 @pytest.mark.process
-def test_replies_are_drawn_judged_and_not_drawn_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("torch")
-    from whetstone.engine.loading import save_model
-    from whetstone.engine.scratch import build_scratch
-    from whetstone.engine.settings import ScratchModel
-
-    settings = ScratchModel(
-        hidden_size=32, layers=1, heads=2, kv_heads=2, intermediate_size=64, vocab_size=300
-    )
-    built, tokenizer = build_scratch(settings, ["def f():\n    return 1\n"] * 4, 0)
-    save_model(built, tokenizer, tmp_path / "model")
+def test_replies_are_drawn_judged_and_not_drawn_again(model: Path, tmp_path: Path) -> None:
     write_problems(tmp_path / "set.jsonl", [problem("one"), problem("two")])
     words = [
         *("data", "difficulty", str(tmp_path / "set.jsonl"), "--out", str(tmp_path / "rated.jsonl")),
-        *("--model", str(tmp_path / "model"), "--n", "2", "--max-tokens", "4", "--no-chat"),
+        *("--model", str(model), "--n", "2", "--max-tokens", "4", "--no-chat"),
         *("--threads", "1", "--workers", "1", "--dtype", "float32"),
     ]
     assert main([*words, "--keep", "0..n"]) == 0

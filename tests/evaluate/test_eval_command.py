@@ -20,22 +20,6 @@ from whetstone.evaluate.results import load_evaluation
 pytestmark = pytest.mark.process
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("torch")
-    from whetstone.engine.loading import save_model
-    from whetstone.engine.scratch import build_scratch
-    from whetstone.engine.settings import ScratchModel
-
-    settings = ScratchModel(
-        hidden_size=32, layers=1, heads=2, kv_heads=2, intermediate_size=64, vocab_size=300
-    )
-    built, tokenizer = build_scratch(settings, ["def f(xs):\n    return sum(xs)\n"] * 4, 0)
-    folder = tmp_path_factory.mktemp("model")
-    save_model(built, tokenizer, folder)
-    return folder
-
-
 def arguments(model: Path, out: Path, seed: int = 1) -> list[str]:
     text = (
         "eval --benchmark problems --data builtin:heldout --limit 3 --n 2 --k 1,2 --max-tokens 12 --no-chat"

@@ -21,22 +21,6 @@ _KILL_AFTER = 300  # samples: in the second of three waves
 _SAMPLES = 3 * 256 - 64
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("torch")
-    from whetstone.engine.loading import save_model
-    from whetstone.engine.scratch import build_scratch
-    from whetstone.engine.settings import ScratchModel
-
-    settings = ScratchModel(
-        hidden_size=32, layers=2, heads=2, kv_heads=2, intermediate_size=64, vocab_size=300, max_positions=512
-    )
-    built, tokenizer = build_scratch(settings, ["def f(xs):\n    return sum(xs)\n"] * 4, 0)
-    folder = tmp_path_factory.mktemp("model")
-    save_model(built, tokenizer, folder)
-    return folder
-
-
 def words(model: Path, out: Path) -> list[str]:
     # Without a prompt that asks for code there is hardly any, so that judging costs nothing here.
     text = (

@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 import math
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,11 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from tests.environments.characters import CharacterEngine, CharacterTokenizer
 from whetstone.core.errors import UserError
 from whetstone.core.problem import AssertTests, CallCase, CallTests, Limits, Problem, Program
 from whetstone.core.settings import read_settings
 from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
-from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.environments.episode import ProgramJudge
 from whetstone.environments.replies import EngineReplies
 from whetstone.environments.settings import EnvironmentSection
@@ -31,53 +31,6 @@ from whetstone.evaluate.results import Evaluation, SampleResult, load_evaluation
 from whetstone.evaluate.tables import print_comparison, print_evaluation
 from whetstone.evaluate.tally import Tally
 from whetstone.judge import AsyncJudge
-
-
-class CharacterTokenizer:
-    """One token for each character; it has no chat template."""
-
-    chat_template: Any = None
-
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        return [ord(character) for character in text]
-
-    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        return "".join(map(chr, token_ids))
-
-    def apply_chat_template(
-        self, conversation: list[dict[str, Any]], *, tokenize: bool, add_generation_prompt: bool, **more: Any
-    ) -> str:
-        raise NotImplementedError
-
-
-class ScriptedEngine:
-    """Answers a prompt with the replies written down for it, last one first."""
-
-    def __init__(self, replies: dict[str, list[str]], aborted: str = "") -> None:
-        self.replies = replies
-        self.aborted = aborted
-        self.requests: list[GenerationRequest] = []
-
-    @property
-    def version(self) -> int:
-        return 7
-
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
-        self.requests.append(request)
-        name = CharacterTokenizer().decode(request.prompt_ids)
-        texts = self.replies[name]
-        for index in reversed(range(request.n)):
-            ids = CharacterTokenizer().encode(texts[index % len(texts)])
-            cut = ids[: request.params.max_tokens]
-            reason = "abort" if name == self.aborted else "length" if len(cut) < len(ids) else "stop"
-            await asyncio.sleep(0)
-            yield Completion(index, cut, [-1.0] * len(cut), [7] * len(cut), reason)
-
-    async def update_weights(self, weights: object, version: int) -> None:
-        raise NotImplementedError
-
-    async def close(self) -> None:
-        return None
 
 
 class ForgeableJudge:
@@ -116,7 +69,7 @@ SETTINGS = EnvironmentSection(chat=False, prompt="{statement}", max_prompt_token
 
 def run(
     problems: Iterable[Problem],
-    engine: ScriptedEngine,
+    engine: CharacterEngine,
     judge: ProgramJudge | None = None,
     *,
     settings: EnvironmentSection = SETTINGS,
@@ -132,7 +85,8 @@ def run(
     async def go() -> Evaluation:
         most = settings.max_prompt_tokens
         scripted: Any = engine
-        replies = EngineReplies(scripted, tokenizer or CharacterTokenizer(), plan, max_prompt_tokens=most)
+        characters = tokenizer or CharacterTokenizer(chat=False)
+        replies = EngineReplies(scripted, characters, plan, max_prompt_tokens=most)
         writer = EngineWriter(replies, wave_replies=wave_replies)
         more.setdefault("record", recorded.append)
         if judge is not None:
@@ -155,7 +109,7 @@ def test_counts_verdicts_truncation_and_tables_through_the_real_judge() -> None:
         problem("none", difficulty="hard", concept="loops"),
     ]
     long = "I think " * 40
-    engine = ScriptedEngine({"all": [GOOD], "half": [GOOD, BAD], "none": ["no code here", long]})
+    engine = CharacterEngine({"all": [GOOD], "half": [GOOD, BAD], "none": ["no code here", long]})
     seen: list[tuple[int, int, int]] = []
 
     def watch(tally: Tally) -> None:
@@ -191,7 +145,7 @@ def test_a_prompt_to_be_completed_is_judged_as_a_whole_program() -> None:
     tests = AssertTests(check="def check(candidate):\n    assert candidate(2.5) == 3\n", entry_point="f")
     body = Problem(id="b", statement="b", starter=starter, tests=tests, meta={"completes_starter": True})
     settings = SETTINGS.model_copy(update={"extraction": "whole"})
-    engine = ScriptedEngine({"b": ["    return math.floor(x) + 1", "    return x"]})
+    engine = CharacterEngine({"b": ["    return math.floor(x) + 1", "    return x"]})
     samples: list[SampleResult] = []
     result = run([body], engine, settings=settings, samples=samples)
     assert result.problems[0].correct == 2
@@ -201,7 +155,7 @@ def test_a_prompt_to_be_completed_is_judged_as_a_whole_program() -> None:
 def test_replies_without_a_verdict_stay_in_the_denominator_and_are_reported() -> None:
     problems = [problem("some"), problem("gone"), problem("aborted"), problem("x" * 50)]
     failing = "```python\nfail = 1\n```"
-    engine = ScriptedEngine(
+    engine = CharacterEngine(
         {"some": [GOOD, failing], "gone": [failing], "aborted": [GOOD]}, aborted="aborted"
     )
     result = run(problems, engine, FailingJudge())
@@ -219,7 +173,7 @@ def test_replies_without_a_verdict_stay_in_the_denominator_and_are_reported() ->
 
 
 def test_verdicts_that_could_be_forged_are_counted_and_named(tmp_path: Path) -> None:
-    result = run([problem("sure")], ScriptedEngine({"sure": [GOOD]}), ForgeableJudge())
+    result = run([problem("sure")], CharacterEngine({"sure": [GOOD]}), ForgeableJudge())
     assert (result.pass_at[1].value, result.shares.shared_interpreter) == (1.0, 1.0)
     assert result.metrics("set")["eval/set/shared_interpreter"] == 1.0
     console = Console(record=True, width=160, file=io.StringIO())
@@ -231,16 +185,16 @@ def test_verdicts_that_could_be_forged_are_counted_and_named(tmp_path: Path) -> 
 
 def test_nothing_asked_or_nothing_judged_is_an_error_not_a_zero() -> None:
     with pytest.raises(UserError, match="50 tokens"):
-        run([problem("x" * 50)], ScriptedEngine({}), FailingJudge())
+        run([problem("x" * 50)], CharacterEngine({}), FailingJudge())
     with pytest.raises(UserError, match="no reply could be judged"):
-        run([problem("a")], ScriptedEngine({"a": ["```python\nfail\n```"]}), FailingJudge())
+        run([problem("a")], CharacterEngine({"a": ["```python\nfail\n```"]}), FailingJudge())
     with pytest.raises(UserError, match="no problems"):
-        run([], ScriptedEngine({}), FailingJudge())
+        run([], CharacterEngine({}), FailingJudge())
 
 
 def test_a_defect_of_the_engine_is_not_taken_for_a_failed_problem() -> None:
     with pytest.raises(ExceptionGroup) as caught:
-        run([problem("fine"), problem("unknown")], ScriptedEngine({"fine": [GOOD]}), FailingJudge())
+        run([problem("fine"), problem("unknown")], CharacterEngine({"fine": [GOOD]}), FailingJudge())
     assert caught.group_contains(KeyError)
 
 
@@ -248,17 +202,17 @@ def test_a_defect_of_the_engine_is_not_taken_for_a_failed_problem() -> None:
 def test_what_the_judge_cannot_do_at_all_is_said_plainly() -> None:
     other = msgspec.structs.replace(problem("a"), language="cobol")
     with pytest.raises(UserError, match="cobol"):
-        run([other], ScriptedEngine({"a": [GOOD]}))
+        run([other], CharacterEngine({"a": [GOOD]}))
 
 
 def test_two_problems_with_one_id_are_refused() -> None:
     with pytest.raises(UserError, match="'a' occurs twice"):
-        run([problem("a"), problem("a")], ScriptedEngine({"a": [GOOD]}), FailingJudge())
+        run([problem("a"), problem("a")], CharacterEngine({"a": [GOOD]}), FailingJudge())
 
 
 def test_a_problems_random_streams_do_not_depend_on_its_neighbours() -> None:
     replies = {"a": [GOOD], "b": [GOOD]}
-    both, alone = ScriptedEngine(replies), ScriptedEngine(replies)
+    both, alone = CharacterEngine(replies), CharacterEngine(replies)
     run([problem("a"), problem("b")], both, FailingJudge())
     run([problem("b")], alone, FailingJudge())
     seeds = [request.seed for request in both.requests]
@@ -266,24 +220,13 @@ def test_a_problems_random_streams_do_not_depend_on_its_neighbours() -> None:
     assert seeds[0] != seeds[1]
 
 
-class ThinkingTokenizer(CharacterTokenizer):
-    """Its chat template opens the thinking."""
-
-    chat_template = "there is one"
-
-    def apply_chat_template(
-        self, conversation: list[dict[str, Any]], *, tokenize: bool, add_generation_prompt: bool, **more: Any
-    ) -> str:
-        return f"{conversation[-1]['content']}<think>\n"
-
-
 @pytest.mark.process
 def test_thinking_that_the_template_opens_is_told_from_the_answer() -> None:
     ended, cut = f"{BAD}</think>{GOOD}", BAD
-    engine = ScriptedEngine({"a<think>\n": [ended, cut]})
+    engine = CharacterEngine({"<user>a<assistant><think>\n": [ended, cut]})
     samples: list[SampleResult] = []
-    chat = SETTINGS.model_copy(update={"chat": True})
-    result = run([problem("a")], engine, settings=chat, samples=samples, tokenizer=ThinkingTokenizer())
+    chat, thinking = SETTINGS.model_copy(update={"chat": True}), CharacterTokenizer(opens_thinking=True)
+    result = run([problem("a")], engine, settings=chat, samples=samples, tokenizer=thinking)
     assert [(s.text, s.solved) for s in samples[:2]] == [
         (f"<think>{ended}", True),
         (f"<think>{cut}", False),
@@ -297,21 +240,20 @@ def test_thinking_that_the_template_opens_is_told_from_the_answer() -> None:
 def test_a_wave_with_something_missing_is_asked_whole_and_only_what_is_missing_is_taken() -> None:
     names = ["a", "b", "c", "d", "e"]
     problems = [problem(name) for name in names]
-    first, again = (ScriptedEngine({name: [GOOD] for name in names}) for _ in range(2))
+    first, again = (CharacterEngine({name: [GOOD] for name in names}) for _ in range(2))
     samples: list[SampleResult] = []
     whole = run(problems, first, FailingJudge(), samples=samples, wave_replies=8)
     known = [s for s in samples if not (s.problem_id == "c" and s.index == 2)]
     recorded: list[SampleResult] = []
     resumed = run(problems, again, FailingJudge(), wave_replies=8, known=known, record=recorded.append)
-    asked = [CharacterTokenizer().decode(request.prompt_ids) for request in again.requests]
-    assert asked == ["c", "d"]  # the second of the waves a b, c d, e
+    assert again.prompts == ["c", "d"]  # the second of the waves a b, c d, e
     assert again.requests == first.requests[2:4]
     assert [(s.problem_id, s.index) for s in recorded] == [("c", 2)]
     assert resumed == whole
 
 
 def test_saved_evaluations_load_equal_and_metrics_name_their_set(tmp_path: Path) -> None:
-    engine = ScriptedEngine({"a": [GOOD, BAD]})
+    engine = CharacterEngine({"a": [GOOD, BAD]})
     with EvaluationFolder(tmp_path, {"seed": 1}) as folder:
         result = run([problem("a")], engine, FailingJudge(), manifest={"seed": 1}, record=folder.add)
         folder.finish(result)
@@ -354,12 +296,12 @@ def test_comparison_shows_the_paired_difference_and_what_else_changed(tmp_path: 
     problems = [problem("a"), problem("b")]
     old = run(
         problems,
-        ScriptedEngine({"a": [GOOD], "b": ["no"]}),
+        CharacterEngine({"a": [GOOD], "b": ["no"]}),
         manifest={"sampling": {"n": 4}, "model": {"source": "m"}},
     )
     new = run(
         problems,
-        ScriptedEngine({"a": [GOOD, BAD], "b": [GOOD]}),
+        CharacterEngine({"a": [GOOD, BAD], "b": [GOOD]}),
         manifest={"sampling": {"n": 9}, "model": {"source": "o"}},
     )
     for run_name, result in (("old", old), ("new", new)):
