@@ -231,7 +231,6 @@ def test_a_response_template_whose_cost_is_not_bounded_is_not_used(field: dict[s
     assert parsed_calls(tokenizer_with(template), "aaaa", "[assistant]", []) is None
 
 
-@pytest.mark.cost
 @pytest.mark.timeout(600)
 def test_a_reply_that_would_take_the_template_long_is_not_parsed_by_it() -> None:
     reply = '[CALL]{"name": "a"}[END]' * 100_000
