@@ -1,18 +1,14 @@
-"""The audit counts misjudged programs, its intervals cover the true rate, and a killed audit resumes."""
+"""The audit counts misjudged programs, its intervals cover the true rate, and it can be interrupted."""
 
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from whetstone.cli.main import main
 from whetstone.core.errors import UserError
 from whetstone.core.problem import CallCase, CallTests, Problem, Program
 from whetstone.data.files import write_problems
@@ -98,25 +94,25 @@ def test_intervals_cover_the_rate_of_clustered_programs(problems: int) -> None:
 
 
 @pytest.mark.process
-def test_a_killed_audit_resumes(tmp_path: Path) -> None:
+def test_an_interrupted_audit_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, report = tmp_path / "set.jsonl", tmp_path / "audit.json"
     write_problems(source, [problem(f"p/{n}", [CallCase(n, [n])]) for n in range(30)])
-    words = ["data", "audit", source, "--report", report, "--workers", "1", "--mutants", "2"]
-    command = [sys.executable, "-m", "whetstone", *map(str, words)]
-    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
-    journal = journal_path(report)
-    while running.poll() is None and not (journal.exists() and journal.read_bytes().count(b"\n") > 3):
-        time.sleep(0.01)
-    os.killpg(running.pid, signal.SIGKILL)
-    running.wait()
-    assert not report.exists()
+
+    def interrupt(judged: Problem, audit: ProblemAudit) -> None:
+        if judged.id == "p/3":
+            raise KeyboardInterrupt
+
+    with Judge(workers=1) as judge, pytest.raises(KeyboardInterrupt):
+        audit_set(source, judge, AuditPlan(mutants=2), report=report, workers=1, watch=interrupt)
     # A stored finding is taken over, not computed again.
+    journal = journal_path(report)
     lines = journal.read_bytes().split(b"\n")
     row = json.loads(lines[1])
     row["unjudged"] = 17
     journal.write_bytes(b"\n".join([lines[0], json.dumps(row).encode(), *lines[2:]]))
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "30 of 30" in done.stdout
+    words = ["data", "audit", source, "--report", report, "--workers", "1", "--mutants", "2"]
+    assert main(list(map(str, words))) == 0
+    assert "30 of 30" in capsys.readouterr().out
     assert not journal.exists()
     written = json.loads(report.read_text())
     assert (written["problems"], written["unjudged"]) == (30, 17)

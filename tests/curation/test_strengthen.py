@@ -1,13 +1,8 @@
-"""New tests refuse wrong programs that the old ones accept, and no right one; a killed run goes on."""
+"""New tests refuse wrong programs that the old ones accept, and no right one; an interrupted run resumes."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,7 +33,7 @@ from whetstone_curation.strengthen.evidence import evidence_of
 from whetstone_curation.strengthen.forms import AddedTests, LabelledInput, with_added
 from whetstone_curation.strengthen.lines import layout_of
 from whetstone_curation.strengthen.strengthener import Effort, Strengthener, StrengthenOutcome
-from whetstone_curation.strengthen.whole_set import journal_path
+from whetstone_curation.strengthen.whole_set import journal_path, strengthen_set
 
 EFFORT = Effort(inputs=40, mutants=12, tests=12)
 
@@ -414,14 +409,9 @@ def test_new_asserts_stand_at_the_end_of_check() -> None:
     assert code.rstrip().endswith("== \"olleH\"\n    assert math.isclose(candidate('x'), 1.0)")
 
 
-def command(source: Path, out: Path) -> list[str]:
-    words = ["data", "strengthen", source, "--out", out, "--workers", "1", "--inputs", "30", "--mutants", "6"]
-    return [sys.executable, "-m", "whetstone", *map(str, words), "--tests", "6"]
-
-
 @pytest.mark.extended
 @pytest.mark.process
-def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_and_describes_its_result(tmp_path: Path) -> None:
     problems = [
         Problem(f"p/{n}", "", CallTests([CallCase(n + 1, [1]), CallCase(n + 2, [2])], "add"),
                 references=[Program("python", f"def add(x):\n    return x + {n}\n")])
@@ -430,17 +420,20 @@ def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(tmp_path: Path) -> No
     problems.append(Problem("p/none", "", LARGEST.tests))
     source, out = tmp_path / "raw.jsonl", tmp_path / "strong"
     write_problems(source, problems)
-    running = subprocess.Popen(command(source, out), stdout=subprocess.DEVNULL, start_new_session=True)
-    journal = journal_path(out)
-    while running.poll() is None and not (journal.exists() and journal.read_bytes().count(b"\n") > 3):
-        time.sleep(0.01)
-    os.killpg(running.pid, signal.SIGKILL)
-    running.wait()
+
+    def interrupt(problem: Problem, found: StrengthenOutcome) -> None:
+        if problem.id == "p/3":
+            raise KeyboardInterrupt
+
+    effort = Effort(inputs=30, mutants=6, tests=6)
+    with Judge(workers=1) as judge, pytest.raises(KeyboardInterrupt):
+        strengthen_set(source, out, judge, effort, len(problems), workers=1, watch=interrupt)
     assert not out.exists()
-    before = journal.read_bytes().split(b"\n")[1:4]
-    done = subprocess.run(command(source, out), capture_output=True, text=True, check=True)
-    assert "14 of 15 problems got" in done.stdout
-    assert not journal.exists()
+    before = journal_path(out).read_bytes().split(b"\n")[1:4]
+    with Judge(workers=1) as judge:
+        tally = strengthen_set(source, out, judge, effort, len(problems), workers=1)
+    assert (tally.problems, tally.stronger) == (15, 14)
+    assert not journal_path(out).exists()
     made = {problem.id: problem for problem in load_problems(out)}
     assert list(made) == [problem.id for problem in problems]
     for line in before:

@@ -7,6 +7,7 @@ security policy forbids loading anything.
 from __future__ import annotations
 
 import html
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from string import Template
 
@@ -17,12 +18,10 @@ from whetstone.data.card import (
     CARD_FILE,
     PAGE_FILE,
     Card,
-    CheckerRecord,
     DropReport,
     PipelineRecord,
     ReasonCount,
     SourceRecord,
-    StrengthRecord,
 )
 from whetstone.data.decisions import ProblemDecision
 
@@ -55,7 +54,7 @@ def render(card: Card) -> str:
         drop_report=_drop_report(card),
         pipeline=_pipeline(card.pipeline),
         reasons=_reasons(card.drop_report),
-        checkers=_checkers(card.checkers) + _strengthened(card.strengthened),
+        checkers=_added_evidence(card),
         properties="".join(_property(card, *row) for row in _PROPERTIES),
     )
     return page(
@@ -87,17 +86,25 @@ def _headline(card: Card) -> str:
 def _sources(sources: list[SourceRecord]) -> str:
     if not sources:
         return '<p class="empty">not made by data prepare: the sources are not known</p>'
-    head = "".join(f"<th>{h}</th>" for h in ("source", "what it is", "from", "licence"))
-    head += "".join(f'<th class="number">{h}</th>' for h in ("rows", "problems"))
-    rows = "".join(
+    rows = (
         f'<tr><th scope="row">{html.escape(s.name)}</th><td>{html.escape(s.title)}</td>'
         f"<td>{_origin(s)}</td><td>{html.escape(s.licence)}</td>"
         f'<td class="number">{s.rows:,}</td><td class="number">{s.problems:,}</td></tr>'
         for s in sources
     )
+    return _table("sources", ("source", "what it is", "from", "licence", "#rows", "#problems"), rows)
+
+
+def _table(kind: str, heads: Sequence[str], rows: Iterable[str]) -> str:
+    """Return a table of rows that are HTML. A head that begins with ``#`` is above numbers."""
+    head = "".join(
+        f'<th class="number">{word[1:]}</th>' if word.startswith("#") else f"<th>{word}</th>"
+        for word in heads
+    )
+    of_kind = f' class="{kind}"' if kind else ""
     return (
-        f'<div class="scroll"><table class="sources"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
+        f'<div class="scroll"><table{of_kind}><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 
@@ -118,12 +125,7 @@ def _drop_report(card: Card) -> str:
     if not card.drop_report:
         lines.append(_drop_row("problems", start, None, widest))
     lines += [_drop_row(step.step, step.kept, step.dropped, widest) for step in card.drop_report]
-    head = "<th>step</th>"
-    head += "".join(f'<th class="number">{word}</th>' for word in ("kept", "dropped", "share"))
-    return (
-        f'<div class="scroll"><table class="drops"><thead><tr>{head}<th></th></tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
-    )
+    return _table("drops", ("step", "#kept", "#dropped", "#share", ""), lines)
 
 
 def _pipeline(pipeline: PipelineRecord | None) -> str:
@@ -134,16 +136,14 @@ def _pipeline(pipeline: PipelineRecord | None) -> str:
     rows += [
         (s.step, f"{s.kept:,} of {s.read:,}", _published_counts(pipeline, s.step)) for s in pipeline.steps
     ]
-    body = "".join(
+    body = (
         f'<tr><th scope="row">{html.escape(step)}</th><td class="number">{counts}</td>'
         f"<td>{html.escape(published)}</td></tr>"
         for step, counts, published in rows
     )
     return (
         f'<section class="panel wide"><h2>Pipeline: {html.escape(pipeline.name)}</h2>'
-        f"<p>{html.escape(pipeline.title)}</p>"
-        '<div class="scroll"><table><thead><tr><th>step</th><th class="number">kept</th>'
-        f"<th>published</th></tr></thead><tbody>{body}</tbody></table></div></section>"
+        f"<p>{html.escape(pipeline.title)}</p>{_table('', ('step', '#kept', 'published'), body)}</section>"
     )
 
 
@@ -167,15 +167,10 @@ def _drop_row(name: str, kept: int, dropped: int | None, widest: int) -> str:
 
 
 def _reasons(drop_report: list[DropReport]) -> str:
-    rows = "".join(_reason(step.step, r) for step in drop_report for r in step.reasons if r.action != "keep")
+    rows = [_reason(step.step, r) for step in drop_report for r in step.reasons if r.action != "keep"]
     if not rows:
         return '<p class="empty">nothing was dropped or marked</p>'
-    head = "<th>step</th><th></th><th>reason</th>"
-    head += '<th class="number">problems</th><th>some of them</th>'
-    return (
-        f'<div class="scroll"><table class="reasons"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
-    )
+    return _table("reasons", ("step", "", "reason", "#problems", "some of them"), rows)
 
 
 def _reason(step: str, reason: ReasonCount) -> str:
@@ -188,34 +183,32 @@ def _reason(step: str, reason: ReasonCount) -> str:
     )
 
 
-def _checkers(checkers: list[CheckerRecord]) -> str:
-    """Return the checkers that a model wrote, with their evidence; empty if there are none."""
-    rows = [(one.problem_id, one.model, one.evidence) for one in checkers]
-    return _evidence("Checkers that a model wrote", ("problem", "model", "evidence"), rows)
-
-
-def _strengthened(records: list[StrengthRecord]) -> str:
-    """Return the problems with tests that ``data strengthen`` added; empty if there are none."""
-    rows = [(one.problem_id, f"{one.added} from number {one.first}", one.evidence) for one in records]
-    return _evidence("Problems with added tests", ("problem", "tests", "their purpose"), rows)
+def _added_evidence(card: Card) -> str:
+    """Return the checkers that a model wrote, and the tests that ``data strengthen`` added; empty without
+    any."""
+    checkers = [(one.problem_id, one.model, one.evidence) for one in card.checkers]
+    tests = [
+        (one.problem_id, f"{one.added} from number {one.first}", one.evidence) for one in card.strengthened
+    ]
+    return _evidence("Checkers that a model wrote", ("problem", "model", "evidence"), checkers) + _evidence(
+        "Problems with added tests", ("problem", "tests", "their purpose"), tests
+    )
 
 
 def _evidence(title: str, columns: tuple[str, str, str], rows: list[tuple[str, str, str]]) -> str:
     """Return a table of problems with evidence; empty if there are none."""
     if not rows:
         return ""
-    body = "".join(
+    body = (
         f'<tr><th scope="row"><code>{html.escape(problem_id)}</code></th>'
         f"<td>{html.escape(what)}</td>"
         f'<td class="detail">{html.escape(evidence)}</td></tr>'
         for problem_id, what, evidence in rows[:_LISTED]
     )
-    heads = "".join(f"<th>{column}</th>" for column in columns)
     more = f'<p class="note">{len(rows) - _LISTED} more in card.json</p>' if len(rows) > _LISTED else ""
     return (
         f'<section class="panel wide"><h2>{title} ({len(rows)})</h2>'
-        f'<div class="scroll"><table class="reasons"><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>{more}</section>"
+        f"{_table('reasons', columns, body)}{more}</section>"
     )
 
 

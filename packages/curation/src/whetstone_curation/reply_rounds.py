@@ -1,6 +1,6 @@
 """Request replies to many problems from an endpoint, without repeating any.
 
-Replies are stored in a journal (``data.checkers.journal``), so that an interrupted run is resumed.
+Replies are stored in a journal (``journal.py``), so that an interrupted run is resumed.
 """
 
 from __future__ import annotations
@@ -66,41 +66,29 @@ class ReplyRounds:
     async def _ask(
         self, journal: CheckerJournal, digests: dict[str, str], missing: set[str], attempt: int, watch: Watch
     ) -> None:
+        self._done = 0
         minutes = asyncio.create_task(self._minutes(f"asking {attempt + 1}", len(missing)))
         try:
-            await self._collect(journal, digests, missing, attempt, watch)
+            async for request, reply in self._writer.write(self._questions(missing, attempt)):
+                self._done += 1
+                watch(f"asking {attempt + 1}", self._done, len(missing))
+                id_ = request.problem.id
+                # A failed request is not stored, so the next run repeats it.
+                if reply.finish_reason == "failed":
+                    self.failures[id_] = reply.error
+                    continue
+                # A later attempt may succeed where an earlier one failed.
+                self.failures.pop(id_, None)
+                journal.add(ReplyEntry(id_, digests[id_], attempt, _storable(reply)))
         finally:
             minutes.cancel()
+            await self._writer.close()
 
     async def _minutes(self, what: str, of: int) -> None:
         while True:
             await asyncio.sleep(self._minute_s)
             parts = [f"{what}: {self._done} of {of} replies", self._writer.waiting()]
             self._say(", ".join(part for part in parts if part))
-
-    async def _collect(
-        self, journal: CheckerJournal, digests: dict[str, str], missing: set[str], attempt: int, watch: Watch
-    ) -> None:
-        self._done = 0
-        try:
-            await self._read(journal, digests, missing, attempt, watch)
-        finally:
-            await self._writer.close()
-
-    async def _read(
-        self, journal: CheckerJournal, digests: dict[str, str], missing: set[str], attempt: int, watch: Watch
-    ) -> None:
-        async for request, reply in self._writer.write(self._questions(missing, attempt)):
-            self._done += 1
-            watch(f"asking {attempt + 1}", self._done, len(missing))
-            id_ = request.problem.id
-            # A failed request is not stored, so the next run repeats it.
-            if reply.finish_reason == "failed":
-                self.failures[id_] = reply.error
-                continue
-            # A later attempt may succeed where an earlier one failed.
-            self.failures.pop(id_, None)
-            journal.add(ReplyEntry(id_, digests[id_], attempt, _storable(reply)))
 
     def _questions(self, missing: set[str], attempt: int) -> Iterator[ReplyRequest]:
         for problem in open_problems(self._source):
@@ -119,3 +107,9 @@ def _storable(reply: Reply) -> str:
     """Return the reply as text that UTF-8 can represent."""
     # A model can emit lone surrogates, which JSON cannot store.
     return reply.text.encode("utf-8", "replace").decode()
+
+
+def cut(text: str, most: int) -> str:
+    """Return a part of a prompt, without the characters above ``most``, which a note counts."""
+    text = text.strip("\n")
+    return text if len(text) <= most else f"{text[:most]}\n[cut: {len(text) - most} more characters]"

@@ -9,6 +9,7 @@ from whetstone.core.problem import Problem, StdinTests
 from whetstone.core.syntax import parsed
 from whetstone.data.validate.statements import leaves_open
 from whetstone.judge.extract import extract_program
+from whetstone_curation.reply_rounds import cut
 
 # Most characters of a checker. A longer one contains answers.
 LONGEST = 65_536
@@ -61,11 +62,10 @@ def question(problem: Problem) -> str:
     # Short samples show the format, and leave room for the reply.
     shortest = sorted(problem.tests.cases, key=lambda case: len(case.input) + len(case.output))
     samples = "\n\n".join(
-        f"Input:\n{_cut(case.input, _LONGEST_SAMPLE)}\n"
-        f"One right output:\n{_cut(case.output, _LONGEST_SAMPLE)}"
+        f"Input:\n{cut(case.input, _LONGEST_SAMPLE)}\nOne right output:\n{cut(case.output, _LONGEST_SAMPLE)}"
         for case in shortest[:_SAMPLES]
     )
-    return _QUESTION.format(statement=_cut(problem.statement, _LONGEST_STATEMENT), samples=samples)
+    return _QUESTION.format(statement=cut(problem.statement, _LONGEST_STATEMENT), samples=samples)
 
 
 def checker_in(reply: str) -> tuple[str, str]:
@@ -83,8 +83,3 @@ def checker_in(reply: str) -> tuple[str, str]:
     if not found or len(found[-1].args.posonlyargs) + len(found[-1].args.args) != _PARAMETERS:
         return "", "it defines no check(input, output, expected)"
     return source, ""
-
-
-def _cut(text: str, most: int) -> str:
-    text = text.strip("\n")
-    return text if len(text) <= most else f"{text[:most]}\n[cut: {len(text) - most} more characters]"

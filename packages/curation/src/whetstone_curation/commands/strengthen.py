@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from msgspec import Struct
 from rich.console import Console
 
 from whetstone.cli.data_steps import StepFiles
@@ -14,10 +13,12 @@ from whetstone.cli.judge_options import JudgeMachine
 from whetstone.core.problem import Problem
 from whetstone.core.progress import Progress
 from whetstone.evaluate.replies.settings import EndpointSettings
+from whetstone_curation.journal import CheckerJournal
 from whetstone_curation.model_writing import GeneratorReplies, model_of, progress_callbacks
+from whetstone_curation.strengthen.generators import Generators
+from whetstone_curation.strengthen.generators import journal_path as replies_path
 from whetstone_curation.strengthen.strengthener import Effort, StrengthenOutcome
 from whetstone_curation.strengthen.whole_set import (
-    GeneratedInputs,
     StrengthenTally,
     count_problems,
     journal_path,
@@ -73,11 +74,9 @@ def strengthen(
     problems = count_problems(files.set)
     with ExitStack() as stack:
         progress = stack.enter_context(Progress())
-        generators = (
-            _request_generators(files, plan, endpoint, stack, progress)
-            if endpoint.endpoint
-            else _WrittenGenerators()
-        )
+        generators = None
+        if endpoint.endpoint:
+            generators = _request_generators(files, plan, endpoint, stack, progress)
         judge = stack.enter_context(machine.judge())
         work = progress.begin("strengthening", problems)
 
@@ -94,25 +93,16 @@ def strengthen(
                 workers=machine.workers,
                 minimum_tier=machine.minimum_tier,
                 packages=machine.environment,
-                generators=generators.label,
-                generated=generators.inputs,
+                generators=generators,
                 watch=watch,
             )
         except KeyboardInterrupt:
             progress.say(f"results so far are in {journal_path(files.out)}; the same command resumes")
             raise
-        if generators.journal is not None:
+        if generators is not None:
             generators.journal.remove()
     _print_summary(files.out, tally, Console())
     return 0
-
-
-class _WrittenGenerators(Struct, frozen=True):
-    """Generators written by a model, and the label of the model. Without an endpoint there are none."""
-
-    label: str = ""
-    inputs: GeneratedInputs = lambda problem, answers: ()
-    journal: Any = None
 
 
 def _request_generators(
@@ -121,18 +111,14 @@ def _request_generators(
     endpoint: EndpointSettings,
     stack: ExitStack,
     progress: Progress,
-) -> _WrittenGenerators:
+) -> Generators:
     """Let the model write the generators. Raises UserError for an endpoint that does not answer."""
-    from whetstone_curation.journal import CheckerJournal
-    from whetstone_curation.strengthen.generators import Generators
-    from whetstone_curation.strengthen.generators import journal_path as replies_path
-
     model = model_of(plan, endpoint)
     journal = stack.enter_context(CheckerJournal(replies_path(files.out), model.how))
     watch, log = progress_callbacks(progress)
-    generators = Generators(files.set, model.writer, plan, journal, say=log)
+    generators = Generators(files.set, model.writer, plan, model.label, journal, say=log)
     generators.ask(watch)
-    return _WrittenGenerators(model.label, generators.inputs, journal)
+    return generators
 
 
 def _print_summary(out: str, tally: StrengthenTally, console: Console) -> None:

@@ -19,7 +19,7 @@ from whetstone.evaluate.plan import SamplingPlan
 from whetstone.evaluate.replies.writer import ReplyWriter
 from whetstone.judge.extract import extract_program
 from whetstone_curation.journal import CheckerJournal
-from whetstone_curation.reply_rounds import ReplyRounds, Watch
+from whetstone_curation.reply_rounds import ReplyRounds, Watch, cut
 from whetstone_curation.strengthen.answers import Answers, NoAnswer
 from whetstone_curation.strengthen.forms import read_tests
 from whetstone_curation.strengthen.strengthener import is_open_to_tests
@@ -69,8 +69,8 @@ def generator_prompt(problem: Problem) -> str:
     return _QUESTION.format(
         kind=kind,
         form=form,
-        statement=_cut(problem.statement, _LONGEST_STATEMENT),
-        samples="\n\n".join(_cut(sample, _LONGEST_SAMPLE) for sample in samples[:_SAMPLES]),
+        statement=cut(problem.statement, _LONGEST_STATEMENT),
+        samples="\n\n".join(cut(sample, _LONGEST_SAMPLE) for sample in samples[:_SAMPLES]),
     )
 
 
@@ -106,26 +106,28 @@ def journal_path(out: str | Path) -> Path:
 
 
 class Generators:
-    """Generators for the problems of a set that can get tests, ``plan.n`` for each."""
+    """Generators for the problems of a set that can get tests, ``plan.n`` for each. label: of the model."""
 
     def __init__(
         self,
         source: str | Path,
         writer: ReplyWriter,
         plan: SamplingPlan,
+        label: str,
         journal: CheckerJournal,
         *,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self._source, self._plan, self._journal = source, plan, journal
+        self._source, self._plan = source, plan
+        self.label, self.journal = label, journal
         self._asking = ReplyRounds(source, writer, plan, generator_prompt, say=say)
 
     def ask(self, watch: Watch) -> int:
         """Request all missing replies, and return their number. Raises UserError if every request failed."""
         open_ = {p.id: digest_of(p) for p in open_problems(self._source) if is_open_to_tests(p)}
         for attempt in range(self._plan.n):
-            self._asking.ask(self._journal, open_, open_, attempt, watch)
-        self._asking.check(self._journal)
+            self._asking.ask(self.journal, open_, open_, attempt, watch)
+        self._asking.check(self.journal)
         return len(open_)
 
     def inputs(self, problem: Problem, answers: Answers) -> list[str | list[Any]]:
@@ -133,12 +135,7 @@ class Generators:
         digest = digest_of(problem)
         found: list[str | list[Any]] = []
         for attempt in range(self._plan.n):
-            source = generator_in_reply(self._journal.replies.get((problem.id, digest, attempt), ""))
+            source = generator_in_reply(self.journal.replies.get((problem.id, digest, attempt), ""))
             if source:
                 found += generated_inputs(source, answers)
         return found
-
-
-def _cut(text: str, most: int) -> str:
-    text = text.strip("\n")
-    return text if len(text) <= most else f"{text[:most]}\n[cut: {len(text) - most} more characters]"

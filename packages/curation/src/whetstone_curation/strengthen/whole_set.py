@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from whetstone_curation.audit.labelled_programs import read_programs
 from whetstone_curation.strengthen.answers import Answers
 from whetstone_curation.strengthen.evidence import with_evidence
 from whetstone_curation.strengthen.forms import with_added
+from whetstone_curation.strengthen.generators import Generators
 from whetstone_curation.strengthen.strengthener import NO_PROGRAMS, Effort, Strengthener, StrengthenOutcome
 
 STEP = "strengthen"
@@ -29,8 +30,6 @@ _THREADS_PER_WORKER = 2
 _ATTEMPTS = 3
 
 Watch = Callable[[Problem, StrengthenOutcome], None]
-GeneratedInputs = Callable[[Problem, Answers], Sequence[str | list[Any]]]
-"""Returns the inputs of generators for a problem; they run in the given sandboxes."""
 
 
 class StrengthenTally(Struct):
@@ -89,14 +88,13 @@ def strengthen_set(
     workers: int = 0,
     minimum_tier: str = "restricted",
     packages: str | os.PathLike[str] | None = None,
-    generators: str = "",
-    generated: GeneratedInputs = lambda problem, answers: (),
+    generators: Generators | None = None,
     watch: Watch = lambda problem, found: None,
 ) -> StrengthenTally:
     """Write every problem, with its new tests, to ``out``, a dataset folder or a problem file.
 
     problems: their number (``count_problems``). workers: of the judge, 0 for one on each core. packages: the
-    environment of programs, as for the judge. generators: the model that wrote generators. An interrupted run
+    environment of programs, as for the judge. generators: whose inputs are tried, too. An interrupted run
     resumes only with the same effort, packages, generators and programs. watch: called with each outcome, in
     the order of the problems.
     """
@@ -105,7 +103,8 @@ def strengthen_set(
     runs = Runs(judge, _ATTEMPTS)
     threads = _THREADS_PER_WORKER * (workers or len(os.sched_getaffinity(0)))
     label, given = environment_named(packages).label, file_digest(effort.programs)
-    begun = _Begun(effort.model_dump(), problems, label, generators, given)
+    writer = generators.label if generators is not None else ""
+    begun = _Begun(effort.model_dump(), problems, label, writer, given)
     with (
         Answers(minimum_tier, packages) as answers,
         ResumableFindings(
@@ -116,7 +115,8 @@ def strengthen_set(
 
         def work(problem: Problem) -> StrengthenOutcome:
             given = programs.get(problem.id, NO_PROGRAMS)
-            return strengthener.strengthen(problem, generated(problem, answers), given)
+            written = generators.inputs(problem, answers) if generators is not None else ()
+            return strengthener.strengthen(problem, written, given)
 
         def step(reading: Iterator[Problem]) -> Iterator[Problem | ProblemDecision]:
             with closing(in_order(reading, work, runs.stop, threads, journal)) as found:
