@@ -13,12 +13,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tests.data.hub_server import COMMIT, serving
 from whetstone.cli.main import main
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem, StdinCase, StdinTests
-from whetstone.data.card import SourceRecord, read_card
+from whetstone.core.progress import Progress, Work
+from whetstone.data.card import read_card
 from whetstone.data.dataset import open_problems
 from whetstone.data.decisions import read_decisions
 from whetstone.data.prepare import ImportSettings, SourceRequest, prepare, split_of
@@ -50,28 +52,30 @@ def numbers(name: str) -> DatasetSource:
     )
 
 
-class Quiet:
-    """A watcher that notes which sources were read, and may kill this process in the middle of one."""
+class Shown(Progress):
+    """Notes which sources were read and how much, and may kill this process in the middle of one."""
 
     def __init__(self, kill: str = "", at: int = 0) -> None:
+        super().__init__(Console(quiet=True))
         self.read: list[str] = []
-        self.sizes: list[int] = []
+        self.sizes: list[float] = []
         self.kill, self.at = kill, at
 
-    def begin(self, source: str, size: int) -> None:
-        self.read.append(source)
+    def begin(self, name: str, total: float | None = None, done: float = 0, *, counted: bool = True) -> Work:
+        if name.startswith("writing"):
+            if self.kill == "writing":
+                os.kill(os.getpid(), signal.SIGKILL)
+        else:
+            self.read.append(name)
+        work = super().begin(name, total, done, counted=counted)
 
-    def advance(self, size_read: int, rows: int, problems: int) -> None:
-        self.sizes.append(size_read)
-        if self.read[-1] == self.kill and rows == self.at:
-            os.kill(os.getpid(), signal.SIGKILL)
+        def update(done: float, note: str = "") -> None:
+            self.sizes.append(done)
+            if name == self.kill and note.startswith(f"{self.at} rows"):
+                os.kill(os.getpid(), signal.SIGKILL)
 
-    def finish(self, record: SourceRecord, *, earlier: bool) -> None:
-        pass
-
-    def gather(self, problems: int) -> None:
-        if self.kill == "gather":
-            os.kill(os.getpid(), signal.SIGKILL)
+        work.update = update
+        return work
 
 
 class Balanced(HTMLParser):
@@ -116,7 +120,7 @@ def content(folder: Path) -> dict[str, bytes]:
 def test_every_row_is_a_problem_or_a_decision_and_the_card_says_so(tmp_path: Path) -> None:
     for name in "ab":
         files_of(tmp_path, name)
-    watcher = Quiet()
+    watcher = Shown()
     records = prepare(*plan_for(tmp_path), tmp_path / "out", watcher)
     assert [(r.rows, r.problems, r.commit) for r in records] == [(300, 257, None)] * 2
     assert len(list(open_problems(tmp_path / "out"))) == 2 * 257
@@ -136,24 +140,24 @@ def test_every_row_is_a_problem_or_a_decision_and_the_card_says_so(tmp_path: Pat
     assert str(tmp_path) not in "".join(
         text.decode(errors="replace") for text in content(tmp_path / "out").values()
     )
-    assert watcher.sizes == sorted(watcher.sizes[:300]) * 2
+    assert watcher.sizes == sorted(watcher.sizes[:15]) * 2
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("kill", "at", "left"), [("b", 200, ["b"]), ("gather", 0, [])])
+@pytest.mark.parametrize(("kill", "at", "left"), [("b", 200, ["b"]), ("writing", 0, [])])
 def test_a_killed_run_goes_on_without_reading_finished_sources_and_ends_the_same(
     kill: str, at: int, left: list[str], tmp_path: Path
 ) -> None:
     for name in "ab":
         files_of(tmp_path, name)
-    prepare(*plan_for(tmp_path), tmp_path / "whole", Quiet())
+    prepare(*plan_for(tmp_path), tmp_path / "whole", Shown())
     code = "import sys; from tests.data.test_prepare import *; prepare(*plan_for(Path(sys.argv[1])), "
-    code += "Path(sys.argv[1]) / 'out', Quiet(sys.argv[2], int(sys.argv[3])))"
+    code += "Path(sys.argv[1]) / 'out', Shown(sys.argv[2], int(sys.argv[3])))"
     command = [sys.executable, "-c", code, str(tmp_path), kill, str(at)]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, timeout=1200)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (tmp_path / "out").exists()
-    watcher = Quiet()
+    watcher = Shown()
     prepare(*plan_for(tmp_path), tmp_path / "out", watcher)
     assert watcher.read == left
     assert content(tmp_path / "out") == content(tmp_path / "whole")
@@ -166,7 +170,7 @@ def test_a_source_whose_files_changed_is_read_again(tmp_path: Path) -> None:
     for file in (tmp_path / "b").glob("*.jsonl"):
         file.write_text('{"m": 1}\n')
     for _ in range(2):
-        watcher = Quiet()
+        watcher = Shown()
         with pytest.raises(UserError, match="column `n` is missing"):
             prepare([SourceRequest(numbers("a"), folder), bad], ImportSettings(), tmp_path / "out", watcher)
     assert watcher.read == ["b"]
@@ -179,12 +183,12 @@ def test_a_source_whose_files_changed_is_read_again(tmp_path: Path) -> None:
 def test_a_problem_keeps_its_split_when_sources_are_added(tmp_path: Path) -> None:
     for name in "ab":
         files_of(tmp_path, name)
-    prepare(*plan_for(tmp_path, "a"), tmp_path / "one", Quiet())
-    prepare(*plan_for(tmp_path, "ba"), tmp_path / "two", Quiet())
+    prepare(*plan_for(tmp_path, "a"), tmp_path / "one", Shown())
+    prepare(*plan_for(tmp_path, "ba"), tmp_path / "two", Shown())
     one, two = ({p.id for p in open_problems(f"{tmp_path / name}:validation")} for name in ("one", "two"))
     assert one == {name for name in two if name.startswith("a/")}
     assert 0.2 < len(two) / 514 < 0.4
-    prepare(*plan_for(tmp_path, "a", seed=1), tmp_path / "three", Quiet())
+    prepare(*plan_for(tmp_path, "a", seed=1), tmp_path / "three", Shown())
     assert {p.id for p in open_problems(f"{tmp_path / 'three'}:validation")} != one
     assert {split_of(f"x/{n}", 0.0, 0) for n in range(100)} == {"train"}
 
@@ -192,17 +196,17 @@ def test_a_problem_keeps_its_split_when_sources_are_added(tmp_path: Path) -> Non
 def test_splits_and_a_first_part_of_a_source_can_be_asked_for(tmp_path: Path) -> None:
     folder = files_of(tmp_path, "a")
     wanted = [SourceRequest(numbers("a"), folder)]
-    prepare(wanted, ImportSettings(splits=("test",), validation=0), tmp_path / "out", Quiet())
+    prepare(wanted, ImportSettings(splits=("test",), validation=0), tmp_path / "out", Shown())
     problems = list(open_problems(tmp_path / "out"))
     assert [(p.id, p.meta["split"]) for p in problems] == [("a/10001", "test")]
-    prepare(wanted, ImportSettings(max_problems=5, validation=0), tmp_path / "out", Quiet())
+    prepare(wanted, ImportSettings(max_problems=5, validation=0), tmp_path / "out", Shown())
     assert [p.id for p in open_problems(tmp_path / "out")] == ["a/1", "a/2", "a/3", "a/4", "a/5"]
     shutil.copy(folder / "test.jsonl", tmp_path / "any.jsonl")
     prepare(
         [SourceRequest(numbers("a"), tmp_path / "any.jsonl")],
         ImportSettings(validation=0),
         tmp_path / "out",
-        Quiet(),
+        Shown(),
     )
     assert [p.id for p in open_problems(tmp_path / "out")] == ["a/10001"]
 

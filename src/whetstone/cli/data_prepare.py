@@ -12,7 +12,7 @@ from rich.text import Text
 from whetstone.cli.flags import add_command
 from whetstone.core.flag import Flag
 from whetstone.core.outputs import check_outputs
-from whetstone.core.progress import Progress, Work
+from whetstone.core.progress import Progress
 from whetstone.core.settings import NonEmpty, Section
 from whetstone.data.card import PAGE_FILE, SourceRecord, read_card
 from whetstone.data.dataset import check_destination
@@ -63,8 +63,8 @@ def run_prepare(plan: PreparationPlan, files: PrepareFiles) -> int:
     local_paths = [request.path for request in requests if request.path is not None]
     # Checked before the download of the sources, which may take long.
     check_outputs(check_destination(out), inputs=local_paths, replace=files.replace)
-    with _Display() as display:
-        records = prepare(requests, plan, out, display)
+    with Progress() as progress:
+        records = prepare(requests, plan, out, progress)
     console = Console()
     console.print(_summary(records))
     card = read_card(out)
@@ -85,39 +85,3 @@ def _summary(records: list[SourceRecord]) -> Table:
         origin = f"{record.hub_id} at {record.commit[:12]}" if record.commit else "local files"
         table.add_row(Text(record.name), f"{record.rows:,}", f"{record.problems:,}", Text(origin))
     return table
-
-
-class _Display:
-    """The progress of the import, on standard error. A source counts in bytes, with a note of its rows."""
-
-    def __init__(self) -> None:
-        self._progress = Progress()
-        self._work: Work | None = None
-
-    def __enter__(self) -> _Display:
-        self._progress.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.__exit__(*error)
-
-    def begin(self, source: str, size: int) -> None:
-        """See Watcher."""
-        self._work = self._progress.begin(source, size or None, counted=False)
-
-    def advance(self, size_read: int, rows: int, problems: int) -> None:
-        """See Watcher."""
-        if (
-            self._work is not None and rows % 20 == 0
-        ):  # updating the note for every row would cost more than the import of the row
-            self._work.update(size_read, f"{rows:,} rows, {problems:,} problems")
-
-    def finish(self, record: SourceRecord, *, earlier: bool) -> None:
-        """See Watcher. The final table has the numbers of the source."""
-        if self._work is not None:
-            self._progress.end(self._work)
-            self._work = None
-
-    def gather(self, problems: int) -> None:
-        """See Watcher."""
-        self._work = self._progress.begin(f"writing {problems:,} problems", counted=False)

@@ -266,9 +266,7 @@ class _Inputs:
     def outcomes(self, expression: str) -> list[object]:
         """Return the results of one generated expression on every input of the pool."""
         if expression not in self._outcomes:
-            with parsing():
-                code = compile(expression, "<micro-task>", "eval")
-            self._outcomes[expression] = [eval(code, {"xs": list(xs)}) for xs in self.pool]
+            self._outcomes[expression] = _results(expression, self.pool)
         return self._outcomes[expression]
 
     def chosen(self, task: _MicroTask) -> list[int]:
@@ -306,6 +304,12 @@ class _Inputs:
 def siblings(family: str) -> tuple[_MicroTask, ...]:
     """Return the tasks of a family."""
     return tuple(t for t in micro_tasks() if t.family == family)
+
+
+def _results(expression: str, pool: list[list[int]]) -> list[object]:
+    with parsing():
+        code = compile(expression, "<micro-task>", "eval")
+    return [eval(code, {"xs": list(xs)}) for xs in pool]
 
 
 def _rivals(task: _MicroTask) -> list[str]:
@@ -359,19 +363,14 @@ def micro_case_examples(count: int, seed: int, wrong_share: float) -> list[tuple
     examples: list[tuple[str, str]] = []
     while len(examples) < count:
         for task in rng.sample(tasks, min(len(tasks), count - len(examples))):
-            program = task.expression if rng.random() < 0.5 else near_miss(task, rng)
+            program = task.expression if rng.random() < 0.5 else rng.choice(_rivals(task))
             place = rng.randrange(len(pool))
-            told = near_miss(task, rng) if rng.random() < wrong_share else task.expression
+            told = rng.choice(_rivals(task)) if rng.random() < wrong_share else task.expression
             program_text = MICRO_PREFIX + program
             prompt = MICRO_VERIFIER_PROMPT.format(statement=task.statement, program=program_text)
             reply = _reply(pool[place], _outcomes(told, seed)[place])
             examples.append((prompt + MICRO_VERIFIER_PREFIX, reply))
     return examples
-
-
-def near_miss(task: _MicroTask, rng: random.Random) -> str:
-    """Return the slip of a task, or the expression of another task of its family."""
-    return rng.choice([task.slip, *(each.expression for each in siblings(task.family) if each is not task)])
 
 
 def _reply(given: list[int], outcome: object) -> str:
@@ -387,6 +386,4 @@ def _inputs(seed: int) -> list[list[int]]:
 @lru_cache(maxsize=4096)
 def _outcomes(expression: str, seed: int) -> list[object]:
     """Return the results of one generated expression on every input."""
-    with parsing():
-        code = compile(expression, "<micro-task>", "eval")
-    return [eval(code, {"xs": list(xs)}) for xs in _inputs(seed)]
+    return _results(expression, _inputs(seed))

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Protocol, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -24,6 +24,7 @@ from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
 from whetstone.core.outputs import GOES_ON, work_folder, write_file
 from whetstone.core.problem import Problem
+from whetstone.core.progress import Progress, Work
 from whetstone.core.settings import Natural, NonEmpty, Section, checked
 from whetstone.data.card import SourceRecord
 from whetstone.data.dataset import DatasetWriter, check_destination
@@ -33,6 +34,8 @@ from whetstone.data.sources.locate import LocatedFiles, SplitFiles, locate
 from whetstone.data.sources.rows import Row
 from whetstone.data.sources.source import DatasetSource, import_rows
 from whetstone.data.sources.table import source_named
+
+_ROWS_PER_NOTE = 20
 
 
 class SourceRequest(Struct, frozen=True):
@@ -117,26 +120,6 @@ class PreparationPlan(ImportSettings):
         ]
 
 
-class PreparationObserver(Protocol):
-    """Receives the progress of an import."""
-
-    def begin(self, source: str, size: int) -> None:
-        """A source starts; ``size`` is in bytes, 0 if unknown."""
-        ...
-
-    def advance(self, size_read: int, rows: int, problems: int) -> None:
-        """``size_read`` bytes and ``rows`` rows of the source were read, and gave ``problems``."""
-        ...
-
-    def finish(self, record: SourceRecord, *, earlier: bool) -> None:
-        """A source is imported, by an ``earlier`` run or this one."""
-        ...
-
-    def gather(self, problems: int) -> None:
-        """All sources are imported, and ``problems`` are joined now."""
-        ...
-
-
 class _Finished(Struct, frozen=True):
     """A finished import in the work folder: a digest of its request, and its record."""
 
@@ -145,17 +128,18 @@ class _Finished(Struct, frozen=True):
 
 
 def prepare(
-    sources: Sequence[SourceRequest], plan: ImportSettings, out: Path, watcher: PreparationObserver
+    sources: Sequence[SourceRequest], plan: ImportSettings, out: Path, progress: Progress
 ) -> list[SourceRecord]:
-    """Import all ``sources`` into the dataset folder ``out``, and return their records.
+    """Import all ``sources`` into the dataset folder ``out``, and return their records. The progress of a
+    source counts in bytes, with a note of its rows.
 
     Raises UserError for a source that cannot be read or has another schema, and if ``out`` is not a dataset.
     Sources that were imported before the error are kept for the next run.
     """
     target = check_destination(out)
     with _work_folder(target) as work:
-        records = [_import(request, plan, work, watcher) for request in sources]
-        watcher.gather(sum(record.problems for record in records))
+        records = [_import(request, plan, work, progress) for request in sources]
+        progress.begin(f"writing {sum(record.problems for record in records):,} problems", counted=False)
         with DatasetWriter(target) as writer:
             writer.describe(records)
             for record in records:
@@ -174,24 +158,21 @@ def split_of(problem_id: str, validation: float, seed: int) -> str:
     return "validation" if int.from_bytes(digest[:8], "big") < validation * 2**64 else "train"
 
 
-def _import(
-    request: SourceRequest, plan: ImportSettings, work: Path, watcher: PreparationObserver
-) -> SourceRecord:
+def _import(request: SourceRequest, plan: ImportSettings, work: Path, progress: Progress) -> SourceRecord:
     name = request.source.name
     finished_file = _file(work, name, "json")
     digest = _request_digest(request, plan)
     if (finished := _read_finished(finished_file)) is not None and finished.request_digest == digest:
-        watcher.finish(finished.record, earlier=True)
         return finished.record
     # The note is removed first: without it, a killed run leaves no files that count as finished.
     finished_file.unlink(missing_ok=True)
     decisions = _file(work, name, "decisions.jsonl")
     decisions.unlink(missing_ok=True)
     located = locate(request.source, request.path, revision=request.revision, splits=plan.splits)
-    watcher.begin(name, sum(part.size for part in located.parts))
+    shown = progress.begin(name, sum(part.size for part in located.parts) or None, counted=False)
     with (
         DecisionLog(decisions, way_out=GOES_ON) as log,
-        closing(_Import(request.source, located, log, watcher)) as rows,
+        closing(_Import(request.source, located, log, shown)) as rows,
     ):
         # Problems are written while the source is read, since a source may not fit in memory.
         problems = itertools.islice(rows.problems, plan.max_problems or None)
@@ -201,19 +182,17 @@ def _import(
     record = _record(request.source, located, rows.rows, count, plan.max_problems)
     # Written last, since this note makes the other files count as finished.
     write_file(finished_file, [msgspec.json.encode(_Finished(digest, record))])
-    watcher.finish(record, earlier=False)
+    progress.end(shown)
     return record
 
 
 class _Import:
     """The import of a source, part by part. Decisions go to the log, and rows are counted."""
 
-    def __init__(
-        self, source: DatasetSource, located: LocatedFiles, log: DecisionLog, watcher: PreparationObserver
-    ) -> None:
+    def __init__(self, source: DatasetSource, located: LocatedFiles, log: DecisionLog, shown: Work) -> None:
         self.rows = 0
         self.problems = self._read_all(source, located, log)
-        self._watcher = watcher
+        self._shown = shown
         self._count = 0
         self._before = self._read = 0
 
@@ -236,7 +215,10 @@ class _Import:
     def _count_rows(self, part: SplitFiles) -> Generator[tuple[str, Row]]:
         for pair in part.read(self._set_size_read):
             self.rows += 1
-            self._watcher.advance(self._before + self._read, self.rows, self._count)
+            # A note for every row would cost more than the import of the row.
+            if self.rows % _ROWS_PER_NOTE == 0:
+                note = f"{self.rows:,} rows, {self._count:,} problems"
+                self._shown.update(self._before + self._read, note)
             yield pair
 
     def _set_size_read(self, size: int) -> None:
