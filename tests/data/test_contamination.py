@@ -83,54 +83,45 @@ def task(statement: str, tests: Tests = OTHER_TESTS, *references: str) -> Proble
     return Problem("set/1", statement, tests, references=programs, source="set")
 
 
-def test_the_statement_itself() -> None:
-    match = only(held(task(TARGET.statement.replace("\n", "\r\n").replace("    ", "\t"))))
-    assert (match.benchmark_id, match.rule) == ("Towers/0", "same_statement")
+CHANGED = " ".join("other" if n % 12 == 5 else word for n, word in enumerate(DOCSTRING.split()))
+WITHIN = f"Solve this task in Python.\n\n{DOCSTRING}\n\nRead the heights from standard input, print it."
+REWORDED = (
+    "You are supplied an array of the heights of the towers in a harbour city. Tally the towers that are "
+    "strictly taller than each tower standing east of them, and therefore spot the morning sun first."
+)
+TWO_CASES = ["assert sunny_towers([3,1,2]) == 2", "assert sunny_towers([5, 5, 5]) == 1"]
+RENAMED = SOLUTION.replace("sunny_towers", "solve").replace("heights", "a").replace("tallest", "m")
 
 
-def test_the_statement_within_another_text() -> None:
-    text = (
-        f"Solve this task in Python.\n\n{DOCSTRING}\n\nRead the heights from standard input, print the count."
-    )
-    match = only(held(task(text)))
-    assert (match.benchmark_id, match.rule) == ("Towers/0", "ngrams")
-    assert "runs of 8 words" in match.detail
+def test_a_copy_is_found_by_the_rule_for_what_was_copied() -> None:
+    for copy, rules, detail in (
+        (task(TARGET.statement.replace("\n", "\r\n").replace("    ", "\t")), ["same_statement"], ""),
+        (task(WITHIN), ["ngrams"], "runs of 8 words"),
+        (task(CHANGED), ["ngrams", "similar_statement"], ""),
+        (
+            task("Wie viele Tuerme sehen die Sonne?", AssertTests(asserts=TWO_CASES)),
+            ["same_tests"],
+            "2 of 4 cases",
+        ),
+        (task("Other.", OTHER_TESTS, "print(0)", f"# mine\nimport sys\n{RENAMED}"), ["same_solution"], ""),
+    ):
+        match = only(held(copy))
+        assert match.benchmark_id == "Towers/0"
+        assert match.rule in rules
+        assert detail in match.detail
+    match = only(held(task(REWORDED), thresholds=Thresholds(overlap=1.0)))
+    assert (match.benchmark_id, match.rule) == ("Towers/0", "reworded")
 
 
-def test_the_statement_with_some_words_changed() -> None:
-    words = DOCSTRING.split()
-    changed = " ".join("other" if n % 12 == 5 else word for n, word in enumerate(words))
-    assert only(held(task(changed))).rule in ("ngrams", "similar_statement")
-
-
-def test_the_same_function_with_the_same_asserts_under_another_statement() -> None:
-    asserts = ["assert sunny_towers([3,1,2]) == 2", "assert sunny_towers([5, 5, 5]) == 1"]
-    match = only(held(task("Wie viele Tuerme sehen die Sonne?", AssertTests(asserts=asserts))))
-    assert (match.benchmark_id, match.rule, match.detail) == ("Towers/0", "same_tests", "2 of 4 cases")
-
-
-def test_cases_of_another_function_are_no_evidence_when_they_are_few() -> None:
-    asserts = ["assert longest_ramp([3,1,2]) == 2", "assert longest_ramp([5, 5, 5]) == 1"]
-    assert held(task("Return the longest ramp.", AssertTests(asserts=asserts))).found == {}
-
-
-def test_the_same_solution_under_other_names() -> None:
-    copied = SOLUTION.replace("sunny_towers", "solve").replace("heights", "a").replace("tallest", "m")
-    match = only(held(task("Something else.", OTHER_TESTS, "print(0)", f"# mine\nimport sys\n{copied}")))
-    assert (match.benchmark_id, match.rule) == ("Towers/0", "same_solution")
-
-
-def test_a_solution_that_anybody_would_write_is_no_evidence() -> None:
-    short = Problem(
-        "B/0", "Add.", OTHER_TESTS, references=[Program("python", "def add(a, b):\n return a + b")]
-    )
+def test_few_cases_short_solutions_and_common_words_are_no_evidence() -> None:
+    renamed = AssertTests(asserts=[line.replace("sunny_towers", "ramp") for line in TWO_CASES])
+    assert held(task("Return the longest ramp.", renamed)).found == {}
+    common = BOILERPLATE.format("variance") + " Use the unbiased estimate, and raise no error."
+    assert held(task(common)).found == {}
+    adds = [Program("python", "def add(a, b):\n return a + b")]
+    short = Problem("B/0", "Add.", OTHER_TESTS, references=adds)
     mine = task("Sum of two.", CallTests([CallCase(3, [1, 2])], "f"), "def f(x, y):\n    return x + y\n")
     assert held(mine, benchmark=[short]).found == {}
-
-
-def test_words_that_many_statements_share_are_no_evidence() -> None:
-    found = held(task(BOILERPLATE.format("variance") + " Use the unbiased estimate, and raise no error."))
-    assert found.found == {}
 
 
 def test_words_that_are_everywhere_in_the_set_convict_nobody() -> None:
@@ -146,12 +137,10 @@ def test_words_that_are_everywhere_in_the_set_convict_nobody() -> None:
 
 
 def test_longer_runs_of_words_convict_less() -> None:
-    words = DOCSTRING.split()
-    changed = task(" ".join("other" if n % 12 == 5 else word for n, word in enumerate(words)))
     usual = Thresholds(similar=1.0, reworded=2.0, together=9.0)
     strict = Thresholds(ngram=13, similar=1.0, reworded=2.0, together=9.0)
-    assert [m.rule for m in held(changed, thresholds=usual).found.values()] == ["ngrams"]
-    assert held(changed, thresholds=strict).found == {}
+    assert [m.rule for m in held(task(CHANGED), thresholds=usual).found.values()] == ["ngrams"]
+    assert held(task(CHANGED), thresholds=strict).found == {}
 
 
 def test_near_misses_are_reported_the_nearest_first() -> None:
@@ -172,20 +161,18 @@ def asserting(name: str, cases: Sequence[tuple[list[int], int]]) -> AssertTests:
     return AssertTests(asserts=[f"assert {name}({given}) == {expected}" for given, expected in cases])
 
 
-def test_half_of_the_cases_under_another_name_and_story() -> None:
-    original = Problem("B/0", "Weigh the cargo.", asserting("weigh_cargo", RARE_CASES))
-    match = only(held(task("Ein Fischer zählt.", asserting("f", RARE_CASES[1:3])), benchmark=[original]))
+CARGO = Problem("B/0", "Weigh the cargo.", asserting("weigh_cargo", RARE_CASES))
+
+
+def test_half_of_the_cases_are_found_under_another_name_story_and_kind() -> None:
+    match = only(held(task("Ein Fischer zählt.", asserting("f", RARE_CASES[1:3])), benchmark=[CARGO]))
     assert (match.benchmark_id, match.rule) == ("B/0", "shared_cases")
     assert match.detail.startswith("2 of 4 cases, ")
-
-
-def test_the_cases_of_a_function_read_by_a_program() -> None:
-    original = Problem("B/0", "Weigh the cargo.", asserting("weigh_cargo", RARE_CASES))
     lines = [
         StdinCase(f"{len(given)}\n{' '.join(map(str, given))}\n", f"{expected}\n")
         for given, expected in reversed(RARE_CASES)
     ]
-    assert only(held(task("Read and print.", StdinTests(lines)), benchmark=[original])).rule == "shared_cases"
+    assert only(held(task("Read and print.", StdinTests(lines)), benchmark=[CARGO])).rule == "shared_cases"
 
 
 ANSWERS = {7: True, 12: False, 33: True, 9: True}
@@ -223,21 +210,11 @@ def test_few_of_many_cases_that_say_little_convict_nobody() -> None:
 
 
 def test_one_case_of_many_and_cases_that_any_problem_has_are_no_evidence() -> None:
-    original = Problem("B/0", "Weigh the cargo.", asserting("weigh_cargo", RARE_CASES))
     mine = asserting("f", [RARE_CASES[0], ([1], 1), ([2], 4), ([3], 9)])
-    assert held(task("Something else.", mine), benchmark=[original]).found == {}
+    assert held(task("Something else.", mine), benchmark=[CARGO]).found == {}
     small = [([1, 2, 3], 3), ([1], 1), ([2, 2], 2)]
     original = Problem("B/0", "Weigh the cargo.", asserting("weigh_cargo", small))
     assert held(task("Length of a list.", asserting("f", small[:2])), benchmark=[original]).found == {}
-
-
-def test_the_statement_in_other_words() -> None:
-    text = (
-        "You are supplied an array of the heights of the towers in a harbour city. Tally the towers that are "
-        "strictly taller than each tower standing east of them, and therefore spot the morning sun first."
-    )
-    match = only(held(task(text), thresholds=Thresholds(overlap=1.0)))
-    assert (match.benchmark_id, match.rule) == ("Towers/0", "reworded")
 
 
 def test_a_short_solution_convicts_where_the_statement_agrees() -> None:

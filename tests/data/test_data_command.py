@@ -59,15 +59,14 @@ def test_show_one_prints_all_of_it_as_it_is_written(file: Path, capsys: pytest.C
     assert "demo/one" not in out
 
 
-@pytest.mark.parametrize("kind", ["call", "stdin", "assert"])
-def test_show_knows_every_kind_of_test(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    names = {
-        "call": "whetstone/arithmetic/triple",
-        "stdin": "whetstone/patterns/pyramid",
-        "assert": "whetstone/powers_roots/power",
-    }
-    assert whetstone_data("show", "builtin:train", "--id", names[kind]) == 0
-    assert f"{kind} tests" in capsys.readouterr().out
+def test_show_knows_every_kind_of_test(capsys: pytest.CaptureFixture[str]) -> None:
+    for kind, name in (
+        ("call", "whetstone/arithmetic/triple"),
+        ("stdin", "whetstone/patterns/pyramid"),
+        ("assert", "whetstone/powers_roots/power"),
+    ):
+        assert whetstone_data("show", "builtin:train", "--id", name) == 0
+        assert f"{kind} tests" in capsys.readouterr().out
 
 
 def test_show_an_unknown_id_suggests_the_closest(file: Path) -> None:
@@ -75,20 +74,20 @@ def test_show_an_unknown_id_suggests_the_closest(file: Path) -> None:
         whetstone_data("show", str(file), "--id", "demo/twoo")
 
 
-@pytest.mark.parametrize("ending", ["parquet", "jsonl.gz"])
-def test_convert_there_and_back_gives_the_same_bytes(file: Path, tmp_path: Path, ending: str) -> None:
-    assert whetstone_data("convert", str(file), str(tmp_path / f"q.{ending}")) == 0
-    assert whetstone_data("convert", str(tmp_path / f"q.{ending}"), str(tmp_path / "r.jsonl")) == 0
-    assert (tmp_path / "r.jsonl").read_bytes() == file.read_bytes()
-
-
-def test_convert_takes_a_shipped_set(tmp_path: Path) -> None:
+def test_convert_there_and_back_gives_the_same_bytes(file: Path, tmp_path: Path) -> None:
+    for ending in ("parquet", "jsonl.gz"):
+        assert whetstone_data("convert", str(file), str(tmp_path / f"q.{ending}")) == 0
+        assert (
+            whetstone_data("convert", str(tmp_path / f"q.{ending}"), str(tmp_path / "r.jsonl"), "--replace")
+            == 0
+        )
+        assert (tmp_path / "r.jsonl").read_bytes() == file.read_bytes()
     assert whetstone_data("convert", "builtin:train", str(tmp_path / "t.parquet")) == 0
     assert any(p.id == "whetstone/arithmetic/triple" for p in read_problems(tmp_path / "t.parquet"))
 
 
 @pytest.mark.process
-def test_validate_is_silent_about_what_is_as_meant(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_prints_nothing_about_valid_problems(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ("validate", str(file), "--workers", "1", "--mutants", "0", "--ignore", "few_tests")
     assert whetstone_data(*argv) == 0
     assert capsys.readouterr().out == "2 problems: 2 kept, 0 dropped, 0 not as intended\n"
@@ -129,16 +128,13 @@ def test_validate_writes_what_it_keeps_and_leaves_nothing_else(file: Path, tmp_p
     assert sorted(path.name for path in out.parent.iterdir()) == ["kept.decisions.jsonl", "kept.jsonl"]
 
 
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
+def test_validate_refuses_invalid_options(file: Path) -> None:
+    for argv, words in (
         (("--drop", "few_test"), "--drop: unknown reason `few_test`; did you mean `few_tests`"),
         (("--drop", "flaky", "--mark", "flaky"), "mark flaky: drop has it too"),
         (("--repeats", "0"), "--repeats: "),
         (("--policy", "no.yaml"), "no.yaml: "),
         (("--workers", "-1"), "--workers is -1: "),
-    ],
-)
-def test_validate_refuses_options_that_are_none(file: Path, argv: tuple[str, ...], words: str) -> None:
-    with pytest.raises(UserError, match=re.escape(words)):
-        whetstone_data("validate", str(file), *argv)
+    ):
+        with pytest.raises(UserError, match=re.escape(words)):
+            whetstone_data("validate", str(file), *argv)

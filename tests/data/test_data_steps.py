@@ -120,21 +120,17 @@ def test_show_reads_a_dataset_and_one_split_of_it(dataset: Path, capsys: pytest.
     assert "2 problems, 6 tests" in said
 
 
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        (("dedupe", "SET", "--out", "SET"), "which is read; name another output"),
-        (("dedupe", "SET", "--out", "OUT", "--near", "0"), "--near"),
-        (("decontaminate", "SET", "--out", "OUT", "--against", "humanevil"), "no problem set `humanevil`"),
-        (("decontaminate", "SET", "--out", "OUT", "--against", "mine=absent.jsonl"), "absent.jsonl"),
-        (("select", "SET", "--out", "OUT", "--kinds", "stdn"), "did you mean `stdin`"),
-        (("convert", "SET", "OUT", "--export-format", "openr1"), "did you mean `open-r1`"),
-    ],
-)
-def test_bad_input_is_refused_before_anything_is_written(
-    argv: tuple[str, ...], words: str, dataset: Path, tmp_path: Path
-) -> None:
+def test_bad_input_is_refused_before_anything_is_written(dataset: Path, tmp_path: Path) -> None:
+    out = ("--out", "OUT")
     places = {"SET": str(dataset), "OUT": str(tmp_path / "out")}
-    with pytest.raises(UserError, match=words):
-        whetstone_data(*(places.get(word, word) for word in argv))
-    assert not (tmp_path / "out").exists()
+    for argv, words in (
+        (("dedupe", "SET", "--out", "SET"), "which is read; name another output"),
+        (("dedupe", "SET", *out, "--near", "0"), "--near"),
+        (("decontaminate", "SET", *out, "--against", "humanevil"), "no problem set `humanevil`"),
+        (("decontaminate", "SET", *out, "--against", "mine=absent.jsonl"), "absent.jsonl"),
+        (("select", "SET", *out, "--kinds", "stdn"), "did you mean `stdin`"),
+        (("convert", "SET", "OUT", "--export-format", "openr1"), "did you mean `open-r1`"),
+    ):
+        with pytest.raises(UserError, match=words):
+            whetstone_data(*(places.get(word, word) for word in argv))
+        assert not (tmp_path / "out").exists()

@@ -15,7 +15,7 @@ import pytest
 
 from whetstone.core.errors import UserError
 from whetstone.core.problem import CaseGroup, Problem, Scoring, StdinCase, StdinTests
-from whetstone.data.builtin import shipped_problems
+from whetstone.data.builtin import shipped_problems, subset
 from whetstone.data.card import read_card
 from whetstone.data.dataset import DatasetWriter, is_dataset, load_problems, open_problems, transform
 from whetstone.data.decisions import DecisionLog, ProblemDecision, read_decisions
@@ -201,3 +201,35 @@ def test_how_cases_are_scored_survives_parquet(tmp_path: Path) -> None:
     scored = Problem("a", "s", StdinTests([StdinCase("", "1")]), scoring=groups)
     write_problems(tmp_path / "p.parquet", [scored])
     assert list(read_problems(tmp_path / "p.parquet")) == [scored]
+
+
+def test_shipped_and_generated_sets_are_loaded_by_name() -> None:
+    parts = load_problems("builtin:train") + load_problems("builtin:heldout")
+    assert load_problems("builtin:all") == parts
+    train, heldout = ({p.id for p in load_problems(f"micro:{split}")} for split in ("train", "heldout"))
+    assert train
+    assert heldout
+    assert not train & heldout
+
+
+def test_a_subset_is_decided_by_its_seed_and_keeps_the_order(tmp_path: Path) -> None:
+    problems = [make(number) for number in range(50)]
+    first = subset(problems, 10, seed=1)
+    assert len({p.id for p in first}) == 10
+    assert [p for p in problems if p in first] == first
+    assert subset(problems, 10, seed=1) == first != subset(problems, 10, seed=2)
+    assert subset(problems, 0, seed=1) == subset(problems, 99, seed=1) == problems
+    write_problems(tmp_path / "p.jsonl", problems)
+    assert load_problems(str(tmp_path / "p.jsonl"), max_problems=10, seed=1) == first
+
+
+def test_unknown_missing_and_empty_sets_are_refused(tmp_path: Path) -> None:
+    write_problems(tmp_path / "p.jsonl", [])
+    unknown = ("builtin:trian", "builtin:trainn", "builtin-train")
+    for name, words in (
+        *((name, r"did you mean `builtin:train`\?") for name in unknown),
+        ("nowhere/problems.jsonl", "no such file"),
+        (str(tmp_path / "p.jsonl"), "contains no problems"),
+    ):
+        with pytest.raises(UserError, match=words):
+            load_problems(name)

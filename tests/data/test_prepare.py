@@ -42,8 +42,6 @@ def numbers(name: str) -> DatasetSource:
     return DatasetSource(
         name=name,
         title="Numbers",
-        hub_id=None,
-        revision=None,
         files={"train": "train*.jsonl", "test": "test*.jsonl"},
         columns={"n": "a number"},
         licence="MIT",
@@ -211,29 +209,25 @@ def test_splits_and_a_first_part_of_a_source_can_be_asked_for(tmp_path: Path) ->
     assert [p.id for p in open_problems(tmp_path / "out")] == ["a/10001"]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_invalid_requests_are_refused_with_the_remedy(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "files").mkdir()
+    shutil.copy(FIXTURE, tmp_path / "files" / "test.jsonl")
+    for words, message in (
         ("app", r"no source `app`; did you mean `apps`\? \(list them: whetstone data show sources\)"),
         ("apps=", "apps=: give a file or folder after the =, or apps alone for the hub"),
         ("apps=absent.jsonl", "absent.jsonl: no such file or folder"),
         ("apps apps", "source apps is given twice"),
-        ("apps@main={fixture}", "apps: a revision is of the hub, and the files are from"),
+        (f"apps@main={FIXTURE}", "apps: a revision is of the hub, and the files are from"),
         ("apps --split dev", r"apps has no split dev \(it has: train, test\)"),
         ("apps --validation 1", "--validation: Input should be less than 1"),
-        ("apps={folder}", "contains no file of train, only of test"),
-    ],
-)
-def test_what_cannot_be_prepared_is_said_with_the_way_out(
-    words: str, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "files").mkdir()
-    shutil.copy(FIXTURE, tmp_path / "files" / "test.jsonl")
-    words = words.format(fixture=FIXTURE, folder=tmp_path / "files")
-    assert main(["data", "prepare", *words.split(), "--out", str(tmp_path / "out")]) == 2
-    error = capfd.readouterr().err
-    assert re.search(message, error), error
-    assert [path.name for path in tmp_path.iterdir()] == ["files"]
+        (f"apps={tmp_path / 'files'}", "contains no file of train, only of test"),
+    ):
+        assert main(["data", "prepare", *words.split(), "--out", str(tmp_path / "out")]) == 2
+        error = capfd.readouterr().err
+        assert re.search(message, error), error
+        assert [path.name for path in tmp_path.iterdir()] == ["files"]
 
 
 @pytest.mark.process

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ from whetstone.core.problem import (
 )
 from whetstone.data.decisions import ProblemDecision
 from whetstone.data.pass_rate import Keep, PassRate, keep_by_pass_rate, parse_keep, rate_of
-from whetstone.data.select import CASE_RULES, CaseRule, Selection, cut_cases, select
+from whetstone.data.select import CaseRule, Selection, cut_cases, select
 
 
 def sized(id: str, sizes: list[int], groups: list[CaseGroup] | None = None, **fields: Any) -> Problem:
@@ -66,7 +66,7 @@ def test_random_cases_are_seeded_and_nested() -> None:
 @given(
     st.lists(st.integers(0, 9), min_size=1, max_size=12),
     st.data(),
-    st.sampled_from(CASE_RULES),
+    st.sampled_from(get_args(CaseRule)),
     st.integers(0, 14),
 )
 def test_any_cut_is_a_valid_problem_with_that_many_cases(

@@ -25,7 +25,7 @@ from tests.data.source_rows import (
 from whetstone.core.errors import UserError
 from whetstone.core.problem import AssertTests, Problem, Program
 from whetstone.data.files import read_problems, write_problems
-from whetstone.data.sources.plus_tests import plus_inputs
+from whetstone.data.sources.plus_tests import plus_inputs, plus_tests, with_python_types
 from whetstone.data.sources.source import SchemaError
 from whetstone.data.sources.table import source_named
 from whetstone.judge import Judge
@@ -225,6 +225,22 @@ def test_inputs_of_the_plus_releases_are_read_as_python_values() -> None:
     assert found.plus == [[(), ()], [(1, 2), (2, 1)]]
     assert other.plus == [[float("-inf"), 2], [0.1, 10**40]]
     assert plus_inputs(AssertTests(asserts=["assert f() == 1"])) is None
+
+
+def test_types_and_signs_of_the_inputs_of_mbpp_plus_are_those_of_its_own_reader() -> None:
+    inputs_read: list[tuple[int, list[Any], list[Any]]] = [
+        (2, [[[1, 2], [3]]], [[(1, 2), (3,)]]),
+        (115, [[[[1], [], {"a": 1}, None]]], [[[{1}, {}, {}, {}]]]),
+        (124, [["1", "-0-1j"]], [[1.0, complex(-0.0, -1.0)]]),
+        (252, [["-3j"], ["1e999-1j"]], [[complex(0.0, -3.0)], [complex(float("inf"), -1.0)]]),
+        (3, [[[1, 2], "3"]], [[[1, 2], "3"]]),
+    ]
+    for number, inputs, read in inputs_read:
+        typed = with_python_types(number, inputs)
+        assert repr(typed) == repr(read)
+        parts = plus_inputs(plus_tests("f", "def f(*a): return 0", typed, typed, 0.0))
+        assert parts is not None
+        assert repr(parts.base) == repr(parts.plus) == repr(read)
 
 
 def test_a_kattis_package_may_be_zipped(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import IO, Annotated, Any, Literal, cast, get_args
+from typing import IO, Annotated, Any, Literal, cast
 
 import msgspec
 from pydantic import AfterValidator, BeforeValidator
@@ -24,7 +24,6 @@ from whetstone.data.pass_rate import rate_of
 from whetstone.data.similarity.words import hash64
 
 CaseRule = Literal["longest", "shortest", "random", "first+longest"]
-CASE_RULES: tuple[CaseRule, ...] = get_args(CaseRule)
 
 
 def cut_cases(problem: Problem, max_cases: int, rule: CaseRule, seed: int) -> Problem:

@@ -13,7 +13,6 @@ from whetstone.data.decisions import ProblemDecision
 from whetstone.data.resumable import digest_of
 from whetstone.data.validate.cases import case_flags
 from whetstone.data.validate.comparing import with_stated_comparison
-from whetstone.data.validate.forms import form_flags
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.reasons import DefectFlag, by_weight
 from whetstone.data.validate.references import (
@@ -107,7 +106,6 @@ class Validator:
 
     def _test_flags(self, problem: Problem) -> Iterator[DefectFlag]:
         yield from case_flags(problem, self._policy)
-        yield from form_flags(problem)
         if self._shared is not None:
             yield from self._shared.flags(problem)
 
