@@ -90,7 +90,11 @@ def known_words() -> frozenset[str]:
     for path in CODE:
         for text in strings(ast.parse(path.read_text(encoding="utf-8"))):
             found.update(WORD.findall(text))
-    for path in [*(ROOT / name for name in BUILD), *(ROOT / "recipes").rglob("*.yaml")]:
+    data = [
+        *(ROOT / "recipes").rglob("*.yaml"),
+        ROOT / "src" / "whetstone" / "data" / "sources" / "sources.toml",
+    ]
+    for path in [*(ROOT / name for name in BUILD), *data]:
         for line in path.read_text(encoding="utf-8").splitlines():
             found.update(WORD.findall(line if path.name == "Makefile" else line.partition("#")[0]))
     for folder in FOLDERS:
