@@ -10,9 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from whetstone.core.errors import UserError
-from whetstone.core.problem import InteractiveTests, Problem, Program
-from whetstone.data.validate.mutants import mutants
-from whetstone.data.validate.runs import is_python
+from whetstone.core.problem import Problem, Program
 
 ProgramOrigin = Literal["reference", "wrong", "submission", "mutant"]
 
@@ -95,19 +93,3 @@ def labelled_programs(
     for number, program in enumerate(problem.wrong):
         yield LabelledProgram(f"wrong[{number}]", program, False, "wrong")
     yield from submissions.get(problem.id, ())
-
-
-def mutants_of(problem: Problem, reference: Program, count: int, seed: int) -> list[LabelledProgram]:
-    """Return up to ``count`` mutants of a Python reference, all counted as wrong.
-
-    Some mutants are equivalent to the reference, so the share of accepted mutants is an upper bound.
-    Interactive problems have none: many mutants would wait for the interactor until the wall-clock limit.
-    """
-    if isinstance(problem.tests, InteractiveTests) or not is_python(reference):
-        return []
-    return [
-        LabelledProgram(
-            f"mutant ({mutant.change})", Program(reference.language, mutant.source), False, "mutant"
-        )
-        for mutant in mutants(reference.source, count, f"{seed}:{problem.id}")
-    ]

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from whetstone.core.problem import NoTests, Problem
+from whetstone.core.problem import InteractiveTests, NoTests, Problem, Program
 from whetstone.data.resumable import digest_of
+from whetstone.data.validate.mutants import mutants as make_mutants
 from whetstone.data.validate.references import with_limits
-from whetstone.data.validate.runs import Runs
+from whetstone.data.validate.runs import Runs, is_python
 from whetstone.judge import Judgement, Verdict
-from whetstone_curation.audit.labelled_programs import (
-    LabelledProgram,
-    ProgramOrigin,
-    labelled_programs,
-    mutants_of,
-)
+from whetstone_curation.audit.labelled_programs import LabelledProgram, ProgramOrigin, labelled_programs
 
 # A mutant may use this multiple of the CPU time of the reference, but at least the seconds after it.
 _SLOWER, _LEAST_CPU_S = 10, 1.0
@@ -113,13 +109,20 @@ def audit_problem(
     # The limit stops endless loops soon.
     limit = min(problem.limits.cpu_s, max(_SLOWER * cpu_s, _LEAST_CPU_S))
     limited = with_limits(problem, limit, problem.limits.memory_mb)
-    _judge_mutants(audit, limited, mutants_of(problem, reference, mutants, seed), runs)
+    for labelled in _mutants_of(problem, reference, mutants, seed):
+        judgement = runs.run(limited, labelled.program, stop_at_first_failure=True, confirm_time_limit=False)
+        audit.add(labelled, judgement)
     return audit
 
 
-def _judge_mutants(
-    audit: ProblemAudit, problem: Problem, programs: Iterable[LabelledProgram], runs: Runs
-) -> None:
-    for labelled in programs:
-        judgement = runs.run(problem, labelled.program, stop_at_first_failure=True, confirm_time_limit=False)
-        audit.add(labelled, judgement)
+def _mutants_of(problem: Problem, reference: Program, count: int, seed: int) -> Iterator[LabelledProgram]:
+    """Yield up to ``count`` mutants of a Python reference, all counted as wrong.
+
+    Some mutants are equivalent to the reference, so the share of accepted mutants is an upper bound.
+    Interactive problems have none: many mutants would wait for the interactor until the wall-clock limit.
+    """
+    if isinstance(problem.tests, InteractiveTests) or not is_python(reference):
+        return
+    for mutant in make_mutants(reference.source, count, f"{seed}:{problem.id}"):
+        program = Program(reference.language, mutant.source)
+        yield LabelledProgram(f"mutant ({mutant.change})", program, False, "mutant")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -73,9 +73,9 @@ class LabelledInput(Struct, frozen=True):
     added: AddedTests
 
 
-class TestForm(Protocol):
-    """Tests of one kind. seeds: the given inputs. hints: the arguments as the reference declares them, such
-    as ``n: int``."""
+class TestForm:
+    """Tests of one kind. seeds: the given inputs, as arguments of a function. hints: the arguments as the
+    reference declares them, such as ``n: int``."""
 
     seeds: list[list[Any]]
     hints: list[str]
@@ -84,19 +84,19 @@ class TestForm(Protocol):
         self, program: Program, inputs: Sequence[list[Any]], answers: Answers, limits: Limits
     ) -> list[LabelledInput]:
         """Return the inputs for which a program has an answer that can be a test, with these."""
-        ...
+        raise NotImplementedError
 
     def input_text(self, arguments: list[Any]) -> str | None:
         """Return an input as text; None if inputs are not text, or if it does not fit the layout."""
-        ...
+        return None
 
     def arguments_of(self, written: str | list[Any]) -> list[Any] | None:
         """Return an input that a generator wrote, as arguments; None if it does not fit."""
-        ...
+        return written if not isinstance(written, str) and len(written) == len(self.seeds[0]) else None
 
     def problem_with(self, cases: Sequence[LabelledInput]) -> Problem:
         """Return the problem with these tests only, each of which is a case."""
-        ...
+        raise NotImplementedError
 
 
 class UnreadableTests(Exception):
@@ -157,7 +157,7 @@ def joined_tests(cases: Sequence[LabelledInput]) -> AddedTests:
     )
 
 
-class _Stdin:
+class _Stdin(TestForm):
     def __init__(self, problem: Problem, tests: StdinTests) -> None:
         self._problem = problem
         texts = [case.input for case in tests.cases]
@@ -201,19 +201,7 @@ class _Stdin:
         return msgspec.structs.replace(self._problem, tests=StdinTests(joined_tests(cases).stdin))
 
 
-class _OfFunction:
-    """Tests whose inputs are the arguments of a function."""
-
-    seeds: list[list[Any]]
-
-    def input_text(self, arguments: list[Any]) -> str | None:
-        return None
-
-    def arguments_of(self, written: str | list[Any]) -> list[Any] | None:
-        return written if not isinstance(written, str) and len(written) == len(self.seeds[0]) else None
-
-
-class _Call(_OfFunction):
+class _Call(TestForm):
     def __init__(self, problem: Problem, tests: CallTests) -> None:
         if tests.function is None:
             raise UnreadableTests("operations on an object have no inputs that could be varied one by one")
@@ -268,7 +256,7 @@ class _Call(_OfFunction):
         return msgspec.structs.replace(self._problem, tests=tests)
 
 
-class _Asserts(_OfFunction):
+class _Asserts(TestForm):
     def __init__(self, problem: Problem, tests: AssertTests, recorded: Sequence[list[Any]]) -> None:
         function = tests.entry_point or _called_function(problem, tests)
         found = read_asserts(tests, function, recorded) if function and not tests.unittest else None
