@@ -85,7 +85,7 @@ test-integrations: $(FRAMEWORKS:%=.cache/integrations/%/.installed)
 
 .cache/integrations/%/.installed: tests/integrations/%/requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip --disable-pip-version-check -q install -e . pytest pytest-timeout hypothesis -r $<
+	$(@D)/bin/python -m pip --disable-pip-version-check -q install -e '.[parquet]' pytest pytest-timeout hypothesis -r $<
 	set -e; bare=$(<D)/without_dependencies.txt; if [ -e $$bare ]; then \
 		$(@D)/bin/python -m pip --disable-pip-version-check -q install --no-deps -r $$bare; fi
 	set -e; unwanted=$(<D)/not_wanted.txt; if [ -e $$unwanted ]; then \
