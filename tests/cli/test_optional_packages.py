@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+import subprocess
+import sys
 from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,3 +56,18 @@ def test_the_parts_of_installed_packages_are_found() -> None:
     check_grading("official", [])
     for command in PACKAGE_OF_COMMAND:
         assert callable(load_command(command))
+
+
+@pytest.mark.process
+def test_sources_and_steps_of_a_missing_package_name_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").write_text("name: mine\nstart: builtin:train\nsteps: [strengthen: {}]\n")
+    for call in ("table.source_named('kattis')", "pipeline.load_pipeline('pipeline.yaml')"):
+        script = (
+            "import importlib.metadata as metadata\n"
+            "metadata.entry_points = lambda **_: metadata.EntryPoints([])\n"
+            "from whetstone.data import pipeline\nfrom whetstone.data.sources import table\n" + call
+        )
+        done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+        assert (
+            "needs the package whetstone-curation; install it: pip install ./packages/curation" in done.stderr
+        )

@@ -178,8 +178,20 @@ def _import(request: SourceRequest, plan: ImportSettings, work: Path, progress: 
         problems = itertools.islice(rows.problems, plan.max_problems or None)
         count = write_problems(_file(work, name, "parquet"), problems)
     if not count:
-        raise UserError(f"{name}: {rows.rows} rows gave no problem{_first_reason(decisions)}")
-    record = _record(request.source, located, rows.rows, count, plan.max_problems)
+        first = next(read_decisions(decisions), None)
+        why = f"; the first: {first.reason}, {first.detail}" if first else ""
+        raise UserError(f"{name}: {rows.rows} rows gave no problem{why}")
+    record = SourceRecord(
+        name=name,
+        title=request.source.title,
+        licence=request.source.licence,
+        hub_id=request.source.hub_id if located.commit else None,
+        commit=located.commit,
+        files=[file for part in located.parts for file in part.files],
+        rows=rows.rows,
+        problems=count,
+        first_only=plan.max_problems,
+    )
     # Written last, since this note makes the other files count as finished.
     write_file(finished_file, [msgspec.json.encode(_Finished(digest, record))])
     progress.end(shown)
@@ -223,27 +235,6 @@ class _Import:
 
     def _set_size_read(self, size: int) -> None:
         self._read = size
-
-
-def _record(
-    source: DatasetSource, located: LocatedFiles, rows: int, problems: int, first_only: int
-) -> SourceRecord:
-    return SourceRecord(
-        name=source.name,
-        title=source.title,
-        licence=source.licence,
-        hub_id=source.hub_id if located.commit else None,
-        commit=located.commit,
-        files=[file for part in located.parts for file in part.files],
-        rows=rows,
-        problems=problems,
-        first_only=first_only,
-    )
-
-
-def _first_reason(decisions: Path) -> str:
-    first = next(read_decisions(decisions), None)
-    return f"; the first: {first.reason}, {first.detail}" if first else ""
 
 
 def _request_digest(request: SourceRequest, plan: ImportSettings) -> str:

@@ -45,7 +45,9 @@ _VERL_SCHEMA: dict[str, ColumnType] = {
 
 def _verl_row(problem: Problem, split: str, index: int) -> Row:
     require_python(problem)
-    return _row_of(problem, split, index, _verl_data_source(problem), _verl_ground_truth(problem))
+    plain = problem.source.replace("_", "").replace("-", "")
+    data_source = next((name for name in _SCORED_SOURCES if name in plain), "codecontests")
+    return _row_of(problem, split, index, data_source, _verl_ground_truth(problem))
 
 
 def _verl_whole_row(problem: Problem, split: str, index: int) -> Row:
@@ -73,11 +75,6 @@ def _verl_ground_truth(problem: Problem) -> str:
     inputs = ["\n".join(map(compact, case.args)) for case in calls.cases]
     outputs = [compact(case.expected) for case in calls.cases]
     return compact({"inputs": inputs, "outputs": outputs, "fn_name": calls.function})
-
-
-def _verl_data_source(problem: Problem) -> str:
-    plain = problem.source.replace("_", "").replace("-", "")
-    return next((name for name in _SCORED_SOURCES if name in plain), "codecontests")
 
 
 VERL = ExportFormat(
