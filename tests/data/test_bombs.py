@@ -56,7 +56,7 @@ def test_compressed_tests_are_measured_before_they_are_kept(filling: bytes) -> N
     assert peak(refused) < BOMB / 4
 
 
-def test_compressed_tests_of_the_largest_size_are_read_and_cut_ones_are_none() -> None:
+def test_compressed_tests_of_the_largest_size_are_read_and_truncated_ones_are_not() -> None:
     value = ["x" * (MOST - 4)]
     packed = zlib.compress(json.dumps(value).encode())
     assert unpack(base64.b64encode(packed).decode(), "tests") == value

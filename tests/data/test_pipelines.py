@@ -270,7 +270,7 @@ def test_an_output_that_is_there_is_kept_unless_asked(tmp_path: Path) -> None:
     assert (out / "train.parquet").read_bytes() == before
 
 
-def test_a_pipeline_never_replaces_what_it_reads(tmp_path: Path) -> None:
+def test_a_pipeline_never_replaces_its_input(tmp_path: Path) -> None:
     out = tmp_path / "out"
     build(small(tmp_path), "--out", out)
     with pytest.raises(UserError, match="would overwrite"):

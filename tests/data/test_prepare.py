@@ -143,7 +143,7 @@ def test_every_row_is_a_problem_or_a_decision_and_the_card_says_so(tmp_path: Pat
 
 @pytest.mark.process
 @pytest.mark.parametrize(("kill", "at", "left"), [("b", 200, ["b"]), ("writing", 0, [])])
-def test_a_killed_run_goes_on_without_reading_finished_sources_and_ends_the_same(
+def test_a_killed_run_resumes_without_reading_finished_sources_and_gives_the_same_bytes(
     kill: str, at: int, left: list[str], tmp_path: Path
 ) -> None:
     for name in "ab":
@@ -252,7 +252,7 @@ def test_the_command_reads_the_hub_and_the_card_names_the_commit(tmp_path: Path)
     assert len(list(open_problems(tmp_path / "out"))) == 3
 
 
-def test_sources_are_listed_with_what_they_need(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sources_are_listed_with_their_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "show", "sources"]) == 0
     assert "codeparrot/apps 21e74ddf8de1: problem_id or id, question" in capsys.readouterr().out
     assert main(["data", "show", "sources", "--id", "apps"]) == 0

@@ -136,7 +136,7 @@ def test_cut_tests_are_marked_with_their_numbers() -> None:
     assert case_count(results[1]) == 4
 
 
-def test_a_draw_goes_by_seed_and_id_and_names_what_it_leaves() -> None:
+def test_a_draw_depends_on_seed_and_id_and_names_the_problems_left_out() -> None:
     problems = [sized(f"p/{n}", [1]) for n in range(50)]
     results = list(select(iter(problems), Selection(max_problems=10, seed=5)))
     drawn = [r.id for r in results if isinstance(r, Problem)]
@@ -190,7 +190,7 @@ def test_bounds_of_pass_rates() -> None:
             parse_keep(text, n)
 
 
-def test_pass_rates_are_written_and_keep_what_has_a_signal() -> None:
+def test_pass_rates_are_written_and_keep_problems_with_a_signal() -> None:
     rates = {
         "never": PassRate("m", 8, 0),
         "always": PassRate("m", 8, 8),

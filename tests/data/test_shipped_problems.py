@@ -5,7 +5,6 @@ They train models and measure them, so a wrong expectation here would be a wrong
 
 from __future__ import annotations
 
-import ast
 import gzip
 import json
 import os
@@ -22,6 +21,7 @@ from whetstone.data.builtin import shipped_files
 from whetstone.data.contamination import Thresholds, find_contamination
 from whetstone.data.dataset import load_problems
 from whetstone.data.files import read_problems
+from whetstone.data.similarity.programs import read_program
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.validator import ValidationOutcome
 from whetstone.data.validate.whole_set import count_tests, validate_set
@@ -121,7 +121,7 @@ def test_a_constant_answer_never_passes(shipped: list[Problem]) -> None:
             assert len({json.dumps(value) for value in expected}) > 1, problem.id
 
 
-def test_each_says_what_is_called_and_the_starter_agrees(shipped: list[Problem]) -> None:
+def test_each_statement_names_the_called_function_and_the_starter_agrees(shipped: list[Problem]) -> None:
     for problem in shipped:
         tests = problem.tests
         if isinstance(tests, StdinTests):
@@ -159,8 +159,8 @@ def test_heldout_tests_other_concepts_than_training(splits: dict[str, list[Probl
 def test_no_heldout_solution_is_a_training_solution_with_other_names(
     splits: dict[str, list[Problem]],
 ) -> None:
-    known = {shape(r.source): p.id for p in splits["train"] for r in p.references}
-    leaked = [(p.id, known.get(shape(r.source))) for p in splits["heldout"] for r in p.references]
+    known = {read_program(r.source): p.id for p in splits["train"] for r in p.references}
+    leaked = [(p.id, known.get(read_program(r.source))) for p in splits["heldout"] for r in p.references]
     assert [pair for pair in leaked if pair[1]] == []
 
 
@@ -184,23 +184,6 @@ def words(text: str) -> list[str]:
 def grams(text: str) -> set[str]:
     spelled = words(text)
     return {" ".join(spelled[i : i + GRAM]) for i in range(len(spelled) - GRAM + 1)}
-
-
-def shape(source: str) -> str:
-    """A program's syntax tree with the names it defines numbered, so that renaming changes nothing."""
-    tree = ast.parse(source)
-    numbers: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            node.name = numbers.setdefault(node.name, f"n{len(numbers)}")
-        elif isinstance(node, ast.arg):
-            node.arg = numbers.setdefault(node.arg, f"n{len(numbers)}")
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            numbers.setdefault(node.id, f"n{len(numbers)}")
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            node.id = numbers.get(node.id, node.id)
-    return ast.dump(tree)
 
 
 def benchmark_statements() -> list[str]:

@@ -58,7 +58,7 @@ def test_a_file_whose_connection_breaks_is_resumed_where_it_broke(server: HubSer
     assert ranges == [None, "bytes=100000-"]
 
 
-def test_a_download_that_was_interrupted_goes_on_with_the_first_file_that_is_missing(
+def test_an_interrupted_download_resumes_with_the_first_missing_file(
     server: HubServer, tmp_path: Path
 ) -> None:
     hub = hub_of(server, tmp_path)

@@ -154,7 +154,7 @@ def test_lines_of_a_program_become_its_text() -> None:
     )
 
 
-def test_answers_in_a_list_of_one_are_taken_out_for_all_cases_or_none() -> None:
+def test_answers_in_a_list_of_one_are_unwrapped_for_all_cases_or_for_no_case() -> None:
     def expected(outputs: list[Any], starter: str = "") -> list[Any]:
         field = {"inputs": [[n] for n in range(len(outputs))], "outputs": outputs, "fn_name": "f"}
         tests = read_tests(field, starter=starter)

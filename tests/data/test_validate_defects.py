@@ -85,7 +85,7 @@ def test_a_reference_that_fails_is_taken_out_and_the_problem_stays(defective: Va
     assert problem.meta["validation"]["references_removed"] == 1
 
 
-def test_what_the_judge_cannot_judge_is_no_reason_to_drop(defective: Validated) -> None:
+def test_a_missing_judgement_never_drops_a_problem(defective: Validated) -> None:
     for name in ("made/no-judge", "made/no-language"):
         assert len(defective.kept[name].references) == 1
         assert defective.decisions[name][-1].reason == "unconfirmed"
@@ -111,7 +111,7 @@ def test_the_slowest_reference_sets_the_limit(judge: Judge, tmp_path: Path) -> N
     assert kept.limits.cpu_s >= min(5.0, 4 * facts["slowest_cpu_s"])
 
 
-def test_a_policy_decides_what_is_dropped(judge: Judge, tmp_path: Path) -> None:
+def test_a_policy_decides_which_defects_drop_a_problem(judge: Judge, tmp_path: Path) -> None:
     wanted = {"few_tests", "wrong_test", "image_in_statement"}
     problems = [problem for reason, problem in defective_problems() if reason in wanted]
     policy = Policy(

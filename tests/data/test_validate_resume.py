@@ -108,7 +108,7 @@ def outcome(of: Problem) -> ValidationOutcome:
     return ValidationOutcome(of.id, digest_of(of))
 
 
-def test_a_torn_line_and_a_changed_problem_end_what_is_known(tmp_path: Path) -> None:
+def test_a_torn_line_and_a_changed_problem_end_the_journal(tmp_path: Path) -> None:
     path, policy, problems = tmp_path / "j.jsonl", Policy(), [adding(n) for n in range(1, 6)]
     with ValidationJournal(path, policy, 5) as journal:
         assert journal.earlier(problems[0]) is None
