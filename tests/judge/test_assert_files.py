@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.beside import data_beside
 from tests.judge.judge_problems import assert_problem, python
 from whetstone.core.errors import SandboxUnavailable
 from whetstone.judge import Judge, Judgement, Verdict
@@ -54,30 +55,8 @@ class Books:
     def close(self): self.db.close()
 """
 OPEN = "def put(name, text):\n    with open(name, 'w') as file:\n        file.write(text)\n"
-TEXT_TESTS = {
-    "the test writes": "put('in.txt', 'hi')\nassert Texts('in.txt').read() == 'hi'",
-    "the program writes": "Texts('out.txt').write('hi')\nassert open('out.txt').read() == 'hi'",
-    "a name of the program's making": "put('in.txt', 'hi')\nTexts('in.txt').upper()\n"
-    "assert open('in.txt.upper').read() == 'HI'",
-    "written at once again and again": "t = Texts('x.txt')\nfor i in range(30):\n    t.write(str(i % 7))\n"
-    "    assert open('x.txt').read() == str(i % 7)\n    put('x.txt', str(i % 5))\n"
-    "    assert t.read() == str(i % 5)",
-    "removed": "import os\nt = Texts('x.txt')\nt.write('a')\nos.remove('x.txt')\ntry:\n    t.read()\n"
-    "    assert False\nexcept FileNotFoundError:\n    pass",
-    "before an exception": "t = Texts('x.txt')\ntry:\n    t.fail()\nexcept ValueError:\n    pass\n"
-    "assert open('x.txt').read() == 'before'",
-    "directories": "import os\nos.makedirs('d')\nput('d/x', '1')\nt = Texts('d')\nassert t.names() == ['x']\n"
-    "t.spread()\nassert open('d/a/b/c').read() == 'deep'\nimport shutil\nshutil.rmtree('d')\n"
-    "os.makedirs('d')\nassert t.names() == []",
-    "a path from the top": "import os, tempfile\np = os.path.join(tempfile.gettempdir(), 'x')\nput(p, 'hi')\n"
-    "t = Texts(p)\nassert t.read() == 'hi' and t.path == p and t.here() == os.getcwd()\nt.upper()\n"
-    "assert open(p + '.upper').read() == 'HI'",
-    "pathlib": "from pathlib import Path\np = Path('x.txt')\np.write_text('hi')\nt = Texts(p)\n"
-    "assert t.read() == 'hi' and t.path == p and t.path.name == 'x.txt'",
-    "a temporary file": "import tempfile\nwith tempfile.NamedTemporaryFile('w', delete=False) as f:\n"
-    "    f.write('hi')\nassert Texts(f.name).read() == 'hi'",
-    "a name that the statement says": "put('notes.txt', 'hi')\nassert Texts().read() == 'hi'",
-}  # fmt: skip
+DATA = data_beside(__file__)
+TEXT_TESTS: dict[str, str] = DATA["text_tests"]
 
 
 @pytest.fixture(scope="module", params=[tier.label for tier in Tier])
@@ -155,21 +134,7 @@ def test_a_file_of_the_test_is_not_replaced(judge: Judge) -> None:
     assert forged.verdict is Verdict.WRONG_ANSWER
 
 
-LYING = {
-    "a view": "CREATE VIEW books AS SELECT json AS title FROM json_each",
-    "a computed column": "CREATE TABLE books (id, title AS (id || 'x'))",
-    "a trigger": "CREATE TABLE books (title);"
-    "CREATE TRIGGER t AFTER INSERT ON books BEGIN DELETE FROM books; END",
-    "a virtual table": "CREATE VIRTUAL TABLE books USING fts5(title)",
-    "a table that calls itself one": "CREATE TABLE x (title); CREATE VIEW books AS SELECT * FROM x;"
-    "PRAGMA writable_schema = ON; UPDATE sqlite_master SET type = 'table', rootpage = 2 WHERE name = 'books'",
-    "two tables in one place": "CREATE TABLE books (title); CREATE TABLE x (a, b);"
-    "PRAGMA writable_schema = ON;"
-    "UPDATE sqlite_master SET rootpage = (SELECT rootpage FROM sqlite_master WHERE name = 'x')",
-    "an index without its rows": "CREATE TABLE books (title); INSERT INTO books VALUES (1);"
-    "PRAGMA writable_schema = ON; INSERT INTO sqlite_master VALUES ('index', 'i', 'books', 3,"
-    " 'CREATE INDEX i ON books (title)'); PRAGMA user_version = 5",
-}  # fmt: skip
+LYING: dict[str, str] = DATA["lying"]
 
 
 def made_database(statements: str, path: Any) -> bytes:

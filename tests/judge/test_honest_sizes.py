@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.beside import data_beside
 from tests.judge.judge_problems import python, stdin_problem
 from whetstone.judge import Judge
 
@@ -45,15 +46,8 @@ def test_an_output_of_ten_megabytes_arrives_whole(judge: Judge) -> None:
         assert judgement.accepted, judgement
 
 
-DEEP = {
-    "recursion limit raised": "import sys\nsys.setrecursionlimit(10**6)\ndef f(n): return 0 if n == 0 else 1 + f(n - 1)\nprint(f(100000))",
-    "depth first search": "import sys\nsys.setrecursionlimit(1 << 25)\nn = 100000\ng = [[] for _ in range(n + 1)]\nfor i in range(1, n + 1):\n    g[i].append(i - 1)\n    g[i - 1].append(i)\nsys.setrecursionlimit(1 << 20)\ndef dfs(u, p):\n    d = 0\n    for v in g[u]:\n        if v != p:\n            d = max(d, 1 + dfs(v, u))\n    return d\nprint(dfs(0, -1))",
-    "thread with a big stack": "import sys, threading\nsys.setrecursionlimit(10**6)\nthreading.stack_size(256 << 20)\ndef f(n): return 0 if n == 0 else 1 + f(n - 1)\ndef main(): print(f(100000))\nt = threading.Thread(target=main)\nt.start()\nt.join()",
-    "thread with a stack of a power of two": "import sys, threading\nsys.setrecursionlimit(10**7)\nthreading.stack_size(1 << 27)\ndef f(n): return 0 if n == 0 else 1 + f(n - 1)\nt = threading.Thread(target=lambda: print(f(100000)))\nt.start(); t.join()",
-    "memoised": "import sys\nfrom functools import lru_cache\nsys.setrecursionlimit(10**6)\n@lru_cache(None)\ndef f(n): return 0 if n == 0 else 1 + f(n - 1)\nprint(f(30000) + 70000)",
-    "trampoline": "from types import GeneratorType\ndef bootstrap(f, stack=[]):\n    def wrapped(*args):\n        if stack: return f(*args)\n        to = f(*args)\n        while True:\n            if type(to) is GeneratorType:\n                stack.append(to)\n                to = next(to)\n            else:\n                stack.pop()\n                if not stack: break\n                to = stack[-1].send(to)\n        return to\n    return wrapped\n@bootstrap\ndef f(n):\n    yield 0 if n == 0 else 1 + (yield f(n - 1))\nprint(f(100000))",
-    "recursion error caught": "def f(n): return 0 if n == 0 else 1 + f(n - 1)\ntry:\n    print(f(100000))\nexcept RecursionError:\n    print(100000)",
-}  # fmt: skip
+DATA = data_beside(__file__)
+DEEP: dict[str, str] = DATA["deep"]
 
 
 @pytest.mark.parametrize("style", DEEP)

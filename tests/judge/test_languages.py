@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import whetstone.judge.languages.toolchains as toolchains
+from tests.beside import data_beside
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Limits, StdinCase, StdinTests
 from whetstone.judge import Judge, Judgement, Problem, Program, Verdict
@@ -18,7 +18,7 @@ from whetstone.judge.extract import extract_program
 from whetstone.judge.languages.table import LANGUAGES, java_names, language_named
 from whetstone.judge.languages.toolchains import check_tier, runs_here
 
-DESCRIBED = tomllib.loads(Path(__file__).with_name("language_programs.toml").read_text(encoding="utf-8"))
+DESCRIBED = data_beside(__file__)
 PROGRAMS: dict[str, str] = {language: described["program"] for language, described in DESCRIBED.items()}
 GENEROUS = Limits(cpu_s=10.0, memory_mb=1024, output_mb=16)
 

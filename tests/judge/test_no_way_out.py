@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.beside import data_beside
 from tests.judge.judge_problems import python
 from tests.tiers import every_tier
 from whetstone.core.errors import SandboxUnavailable
@@ -25,39 +26,9 @@ pytestmark = pytest.mark.process
 CASES, AT_ONCE, WAITING_AT_ONCE, ATTEMPTS = 12, 2, 8, 4
 DEADLINE_S = 1.0
 
+DATA = data_beside(__file__)
 # What a program does instead of an answer. Each ends by itself, at a limit, or never.
-BEHAVIOURS = {
-    "spins": "while True: pass",
-    "sleeps": "import time\ntime.sleep(1000)",
-    "sleeps again and again": "import time\nwhile True: time.sleep(1e-4)",
-    "floods": "import os\nwhile True: os.write(1, b'9 ' * 30000)",
-    "floods its errors": "import os\nwhile True: os.write(2, b'9 ' * 30000)",
-    "forks": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
-    "leaves children": (
-        "import os, time\ntry:\n    if os.fork(): os._exit(0)\nexcept OSError: pass\ntime.sleep(1000)"
-    ),
-    "dies": "import os\nos._exit(7)",
-    "kills itself": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
-    "stops itself": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
-    "kills all": "import os, signal\nos.kill(-1, signal.SIGKILL)\nos.kill(0, signal.SIGKILL)",
-    "closes everything": "import os, time\nos.closerange(0, 1024)\ntime.sleep(1000)",
-    "talks nonsense to every descriptor": (
-        "import os, time\nfor fd in range(64):\n    try: os.write(fd, b'\\xff' * 4000)\n"
-        "    except OSError: pass\ntime.sleep(1000)"
-    ),
-    "takes memory": "x = []\nwhile True: x.append(bytearray(1 << 20))",
-    "has many maps": (
-        "import mmap, time\nx = []\ntry:\n"
-        "    while True: x.append(mmap.mmap(-1, 4096, prot=1 + 2 * (len(x) % 2)))\n"
-        "except (OSError, MemoryError): pass\ntime.sleep(1000)"
-    ),
-    "has many threads": (
-        "import threading, time\ntry:\n"
-        "    while True: threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
-        "except RuntimeError: pass\ntime.sleep(1000)"
-    ),
-    "recurses": "def f(n): return f(n + 1) + 1\nimport sys\nsys.setrecursionlimit(1 << 30)\nf(0)",
-}
+BEHAVIOURS: dict[str, str] = DATA["behaviours"]
 # Those that a wall clock limit ends if nothing else does.
 WAITING = {"sleeps", "sleeps again and again", "leaves children", "stops itself", "closes everything"} | {
     "talks nonsense to every descriptor",

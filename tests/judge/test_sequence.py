@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.beside import data_beside
 from tests.judge.judge_problems import call_problem, python, stdin_problem
 from whetstone.cli.main import main
 from whetstone.core.problem import AssertTests, Program, case_count
@@ -22,44 +23,13 @@ ADD = call_problem("add", *[([n, n + 1], 2 * n + 1) for n in range(COUNT)])
 ANSWER = "print(sum(map(int, input().split())))\n"
 ADDED = "def add(a, b): return a + b\n"
 
+DATA = data_beside(__file__)
 # Honest programs that leave something behind which must not disturb the next case.
-TIDY = {
-    "nothing": "",
-    "a recursion limit": "import sys\nassert sys.getrecursionlimit() < 5000\nsys.setrecursionlimit(10**6)\n",
-    "arguments and path": "import sys\nassert len(sys.argv) == 1\nsys.argv.append('x')\nsys.path.insert(0, '/x')\n",
-    "another directory": "import os\nassert os.path.exists('main.py')\nos.makedirs('d', exist_ok=True)\nos.chdir('d')\n",
-    "names of its own": "assert 'left' not in globals()\nleft = 1\n",
-    "the module of its own name": "import __main__\nassert not hasattr(__main__, 'left')\n__main__.left = 1\n",
-    "streams of its own": "import io, sys\nsys.stdin = io.TextIOWrapper(sys.stdin.buffer, newline='\\n')\n",
-    "a detached stream": "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.detach(), write_through=True)\n",
-    "closed streams at exit": "import atexit, sys\natexit.register(sys.stdin.close)\n",
-    "random numbers of one seed": "import random\nrandom.seed(7)\n",
-    "a decimal context": "import decimal\ndecimal.getcontext().prec = 5\n",
-    "a collector switched off": "import gc\ngc.disable()\n",
-}
+TIDY: dict[str, str] = DATA["tidy"]
 # Honest programs that work only once in a process, or end it: each case needs a fork of its own.
-UNTIDY = {
-    "a builtin replaced": "import builtins\nassert builtins.sorted([2, 1]) == [1, 2]\nbuiltins.sorted = None\n",
-    "a module changed": "import math\nassert math.sqrt(4) == 2\nmath.sqrt = None\n",
-    "a file left": "open('once', 'x').close()\n",
-    "every descriptor closed": "import os\nos.closerange(3, 1000)\n",
-    "an end without ceremony": "import atexit, os, sys\natexit.register(lambda: (sys.stdout.flush(), os._exit(0)))\n",
-}
+UNTIDY: dict[str, str] = DATA["untidy"]
 # Whole programs, because they read or write in their own way.
-WHOLE = {
-    "exit": "import sys\nprint(sum(map(int, input().split())))\nsys.exit()",
-    "exit handler": "import atexit\nx = sum(map(int, input().split()))\natexit.register(print, x)",
-    "descriptors": "import os\na, b = os.read(0, os.fstat(0).st_size).split()\nos.write(1, b'%d' % (int(a) + int(b)))",
-    "opened by number": "print(sum(map(int, open(0).read().split())), file=open(1, 'w'))",
-    "thread": "import threading\nt = threading.Thread(target=lambda: print(sum(map(int, input().split()))))\nt.start()",
-    "daemon": "import threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()\n"
-    + ANSWER,
-    "pool": "from concurrent.futures import ThreadPoolExecutor as P\n"
-    "print(P().submit(sum, map(int, input().split())).result())",
-    "finalizer": "class A:\n    def __del__(self, x=sum(map(int, input().split()))): print(x)\na = A()",
-    "main guard": f"import sys\nif __name__ == '__main__':\n    {ANSWER}",
-    "pickles": "import pickle\nclass A: pass\nassert type(pickle.loads(pickle.dumps(A()))) is A\n" + ANSWER,
-}
+WHOLE: dict[str, str] = DATA["whole"]
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from tests.beside import data_beside
 from whetstone.core.problem import AssertTests, CallCase, CallTests, Problem, Program
 from whetstone.judge import Judge, Judgement, Verdict
 from whetstone.judge.answers.inert import key_of
@@ -170,23 +171,8 @@ def test_with_a_reference_the_proxy_never_counts_against_a_program(judge: Judge)
     assert judged(judge, test, wrong, right, setup=DEEP).verdict is Verdict.WRONG_ANSWER
 
 
-UNCROSSABLE = {
-    "deep": f"{DEEP}def f(*_):\n    return nest(10_000)",
-    "in itself": "def f(*_):\n    x = []\n    x.append(x)\n    return x",
-    "a file": "def f(*_):\n    return open(__file__)",
-    "a raising class": "class A:\n    @property\n    def __class__(self): raise RuntimeError\n"
-    "def f(*_):\n    return A()",
-    "a zone that raises": OBJECTS["a zone that raises"][0].replace("f()", "f(*_)"),
-    "a zone that exits": OBJECTS["a zone that raises"][0]
-    .replace("f()", "f(*_)")
-    .replace("RuntimeError", "SystemExit"),
-    "a forged value": "class UUID:\n    bytes = 5\nUUID.__module__ = 'uuid'\ndef f(*_):\n    return UUID()",
-    "a forged array": "class ndarray:\n    tolist = 1\nndarray.__module__ = 'numpy'\n"
-    "def f(*_):\n    return ndarray()",
-    "a forged time": "class NaTType: pass\nNaTType.__module__ = 'pandas.x'\ndef f(*_):\n    return NaTType()",
-    "always equal": "class A:\n    def __eq__(self, other): return True\n    __hash__ = None\n"
-    "def f(*_):\n    return A()",
-}
+DATA = data_beside(__file__)
+UNCROSSABLE: dict[str, str] = DATA["uncrossable"]
 
 
 @pytest.mark.parametrize("source", UNCROSSABLE.values(), ids=UNCROSSABLE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -13,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.beside import data_beside
 from tests.processes import wait_until
 from tests.sandbox.sessions import SMALL, played, processes_of, started
 from whetstone.sandbox import (
@@ -36,7 +36,7 @@ AT_REST_S = 0.02
 """A process that is continued uses much more within the time that a test waits."""
 
 THREADS = "spin_in_thread()\n"
-_CONTENT = tomllib.loads(Path(__file__).with_name("between_calls.toml").read_text(encoding="utf-8"))
+_CONTENT = data_beside(__file__)
 ATTACKS: dict[str, str] = _CONTENT["attacks"]
 OF_SEVERAL_PROCESSES: dict[str, str] = _CONTENT["several_processes"]
 TIMERS: dict[str, str] = _CONTENT["timers"]

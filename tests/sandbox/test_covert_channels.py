@@ -5,11 +5,10 @@ from __future__ import annotations
 import secrets
 import textwrap
 import threading
-import tomllib
-from pathlib import Path
 
 import pytest
 
+from tests.beside import data_beside
 from whetstone.sandbox import RunLimits, Sandbox, Tier
 from whetstone.sandbox.script import script_job
 from whetstone.sandbox.streams import link_to_program
@@ -38,7 +37,7 @@ def marked(command, bit):
 def opened(path): return os.open(path, os.O_RDONLY)
 """
 )
-SHARED = tomllib.loads(Path(__file__).with_name("covert_channels.toml").read_text(encoding="utf-8"))
+SHARED = data_beside(__file__)
 SEND = """
 number = NUMBER
 with contextlib.suppress(Exception):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.beside import data_beside
 from whetstone.sandbox import RunLimits, Sandbox, SandboxJob, Tier
 
 pytestmark = [pytest.mark.process, pytest.mark.isolation]
@@ -23,24 +24,8 @@ print(json.dumps({
     'inode': os.stat('main.py').st_ino - state.st_ino,
 }))
 """
-TRACES = {
-    "a file": "open('left', 'w').write('x')",
-    "a file made and removed": "import os; open('x', 'w'); os.remove('x')",
-    "a directory made and removed": "import os; os.mkdir('d'); os.rmdir('d')",
-    "its own file replaced": "import os; os.remove('main.py'); open('main.py', 'w')",
-    "its own file made a directory": "import os; os.remove('main.py'); os.mkdir('main.py')",
-    "its own file made a link": "import os; os.remove('main.py'); os.symlink('/etc', 'main.py')",
-    "its own file linked": "import os; os.link('main.py', 'other')",
-    "its own file's text": "open('main.py', 'a').write('#' * 10 ** 6)",
-    "its own file's mode": "import os; os.chmod('main.py', 0)",
-    "its own file's times": "import os; os.utime('main.py', (4 * 10**9, 10**9))",
-    "its own file's space": "import os; os.posix_fallocate(os.open('main.py', 1), 0, 1 << 20)",
-    "a file without a name": "import os; os.close(os.open('.', os.O_TMPFILE | os.O_RDWR))",
-    "a file renamed": "import os; os.rename('main.py', 'x'); os.rename('x', 'main.py')",
-    "the mode of the directory": "import os; os.chmod('.', 0)",
-    "the times of the directory": "import os; os.utime('.', (4 * 10**9, 10**9))",
-    "a full disk": "open('big', 'wb').write(bytes(70 << 20))",
-}
+DATA = data_beside(__file__)
+TRACES: dict[str, str] = DATA["traces"]
 
 
 @pytest.fixture(scope="module")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.beside import data_beside
 from tests.sandbox.sessions import SMALL, played, started
 from whetstone.sandbox import CallEnd, PythonSessions, Tier
 
@@ -32,9 +31,7 @@ found, sorted(os.environ)
 """
 
 
-ATTACKS: dict[str, dict[str, Any]] = tomllib.loads(
-    Path(__file__).with_name("session_attacks.toml").read_text(encoding="utf-8")
-)
+ATTACKS: dict[str, dict[str, Any]] = data_beside(__file__)
 
 
 @pytest.fixture(scope="module")

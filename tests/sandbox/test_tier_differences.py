@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import textwrap
-import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests.beside import data_beside
 from whetstone.core.errors import SandboxUnavailable
 from whetstone.sandbox import Profile, RunLimits, Sandbox, SandboxJob, Tier
 
@@ -22,9 +22,7 @@ BEGIN, END = "<!-- made by tests/sandbox/test_tier_differences.py -->\n", "<!-- 
 LIMITS = RunLimits(cpu_s=20.0, memory_bytes=512 << 20, output_bytes=1 << 20)
 INPUT = b"one\ntwo\n"
 
-FEATURES: dict[str, str] = tomllib.loads(
-    Path(__file__).with_name("tier_differences.toml").read_text(encoding="utf-8")
-)
+FEATURES: dict[str, str] = data_beside(__file__)
 
 
 def works(box: Sandbox, source: str) -> bool:

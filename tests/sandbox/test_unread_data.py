@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.beside import data_beside
 from whetstone.sandbox import EndReason, RunLimits, RunResult, Sandbox, SandboxJob, Tier, fork_server
 
 pytestmark = pytest.mark.isolation
@@ -24,37 +25,9 @@ def server(name, backlog=4096):
 def connect(name):
     made = socket.socket(socket.AF_UNIX); made.connect(name); return made
 """
-TOO_MUCH = {
-    "connections that nobody accepts": (
-        "server('s')\nfor _ in range(1500):\n    c = connect('s'); fill(c); c.close()\ntime.sleep(1)\n"
-    ),
-    "several queues": (
-        "for name in 'abcdefgh':\n    server(name)\n"
-        "    for _ in range(200):\n        c = connect(name); fill(c); c.close()\ntime.sleep(1)\n"
-    ),
-    "pairs of many processes": (
-        "for _ in range(8):\n    if os.fork() == 0:\n        for _ in range(100):\n"
-        "            p = socket.socketpair(); fill(p[0]); fill(p[1]); held.append(p)\n"
-        "        time.sleep(60)\ntime.sleep(3)\n"
-    ),
-    "accepted and never read": (
-        "for _ in range(8):\n    if os.fork() == 0:\n        name = str(os.getpid()); server(name)\n"
-        "        for _ in range(110):\n"
-        "            c = connect(name); held.append(held[0].accept()[0]); fill(c); held.append(c)\n"
-        "        time.sleep(60)\ntime.sleep(3)\n"
-    ),
-    "a long queue of small connections": (
-        "server('s')\nfor _ in range(1500): connect('s').send(b'x' * 60000)\ntime.sleep(1)\n"
-    ),
-}
-LITTLE = {
-    "many pairs": "for _ in range(100):\n    p = socket.socketpair(); p[0].send(b'x' * 9); held.append(p)\n",
-    "a queue": "server('s', 100)\nfor _ in range(99): held.append(connect('s'))\n",
-    "connections one after the other": (
-        "server('s', 100)\nfor _ in range(3000):\n"
-        "    c = connect('s'); c.send(b'x'); held[0].accept()[0].close(); c.close()\n"
-    ),
-}
+DATA = data_beside(__file__)
+TOO_MUCH: dict[str, str] = DATA["too_much"]
+LITTLE: dict[str, str] = DATA["little"]
 
 
 @pytest.fixture(scope="module")
@@ -84,15 +57,7 @@ def test_sockets_with_little_data_count_nothing(ungrouped: Sandbox, name: str) -
     assert result.peak_bytes < 100 << 20
 
 
-OF_ONE_PROCESS = {
-    "one thread": TOO_MUCH["connections that nobody accepts"],
-    "several queues": TOO_MUCH["several queues"],
-    "another thread": (
-        "import threading\nserver('s')\ndef work():\n"
-        "    for _ in range(3000):\n        c = connect('s'); fill(c); c.close()\n"
-        "threading.Thread(target=work).start()\ntime.sleep(60)\n"
-    ),
-}
+OF_ONE_PROCESS: dict[str, str] = DATA["of_one_process"]
 
 
 @pytest.mark.parametrize("name", OF_ONE_PROCESS)
