@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import whetstone.sandbox
-from whetstone.sandbox.zygote.syscall_numbers import CONDITIONAL, HARMLESS, SET_UP
+from whetstone.sandbox.zygote.syscall_numbers import TABLES
 
 FOLDER = Path(whetstone.sandbox.__file__).parent
 INSIDE = [*(FOLDER / "zygote").glob("*.py")]
@@ -34,7 +34,8 @@ def test_the_inside_needs_the_standard_library_alone(path):
 
 @pytest.mark.parametrize("column", [0, 1], ids=["x86_64", "aarch64"])
 def test_no_number_stands_for_two_calls(column):
-    table = {**HARMLESS, **CONDITIONAL, **SET_UP}
-    assert len(table) == len(HARMLESS) + len(CONDITIONAL) + len(SET_UP)
-    numbers = [row[column] for row in table.values() if row[column] is not None]
+    names = [name for table in TABLES.values() for name in table]
+    assert len(set(names)) == len(names)
+    rows = [row for table in TABLES.values() for row in table.values()]
+    numbers = [row[column] for row in rows if row[column] is not None]
     assert len(set(numbers)) == len(numbers)
