@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+from whetstone.core.problem import Limits
 from whetstone.core.verdict import MAX_REASON, CaseJudgement, Verdict, storable
 from whetstone.sandbox import (
     MAX_OPEN_FILES,
@@ -113,9 +114,9 @@ def outlasting(limits: RunLimits) -> float:
     return wall_s * (1.0 + MOST_STARVED) + 5.0
 
 
-def run_limits(cpu_s: float, memory_mb: float, output_mb: float) -> RunLimits:
+def run_limits(limits: Limits) -> RunLimits:
     """Return a problem's limits in the units of the sandbox."""
-    return RunLimits(cpu_s, int(memory_mb * (1 << 20)), int(output_mb * (1 << 20)))
+    return RunLimits(limits.cpu_s, int(limits.memory_mb * (1 << 20)), int(limits.output_mb * (1 << 20)))
 
 
 def is_stopped(judged: CaseJudgement) -> bool:

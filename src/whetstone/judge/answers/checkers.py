@@ -17,12 +17,12 @@ from whetstone.judge.answers.responsibility import (
 from whetstone.judge.answers.standard_checkers import check_standard
 from whetstone.judge.languages.runnable import CompileFailure, prepare
 from whetstone.judge.languages.table import language_named
-from whetstone.judge.outcome import run_limits
 from whetstone.judge.sandboxes import SandboxRole, SandboxSet, harness_job
 from whetstone.judge.values import encode
+from whetstone.sandbox import RunLimits
 
 # These limits do not depend on the problem. A checker is trusted, but the output that it reads is not.
-_LIMITS = run_limits(20, 2048, 16)
+_LIMITS = RunLimits(cpu_s=20, memory_bytes=2 << 30, output_bytes=16 << 20)
 _UNPROVED = "the checker does not even decide on the expected output"
 
 Outputs = Callable[[], Iterator[bytes]]

@@ -68,8 +68,7 @@ def run_units(
     # Requests are sent without waiting, so all of them must fit into the buffer of the link.
     if len(plain) < len(units) or request_bytes > MAX_REQUEST_BYTES:
         return run_pair(sandboxes, problem, units, source, expected)
-    limits = problem.limits
-    bounds = run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb)
+    bounds = run_limits(problem.limits)
     data = source.encode("utf-8", "surrogatepass")
     near, far = link_to_program()
     with closing(AssertConversation(plain, near)) as talk, far:

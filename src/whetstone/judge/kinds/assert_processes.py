@@ -30,14 +30,14 @@ from whetstone.judge.rpc.compiling import TestCodeError, compile_test_code
 from whetstone.judge.rpc.result_recorder import LENGTH_BYTES
 from whetstone.judge.sandboxes import SandboxRole, SandboxSet, harness_job
 from whetstone.judge.values import WireError, decode
-from whetstone.sandbox import EndReason, RunLimits, RunResult, SandboxFault, supervise
+from whetstone.sandbox import EndReason, RunResult, SandboxFault, supervise
 from whetstone.sandbox.streams import link_to_program
 
 # Statuses of a unit that the program failed. For the others, see `rpc/tests.py`.
 REFUSALS = frozenset({"failed", "unusable", "raised", "missing"})
 _STATUSES = REFUSALS | {"passed", "gone", "differs", "broken", "spoiled"}
 # The test process needs memory for its own data and for values that the program sends.
-_TEST_MEMORY_MB = 1024.0
+_TEST_MEMORY_BYTES = 1 << 30
 # Room for the records of one unit in the result of the test process.
 _RECORD_BYTES = 4096
 # The test process compiles longer test code itself, within its own limits.
@@ -180,10 +180,14 @@ def run_pair(
     In the first unit, the program's messages must begin as ``expected``. Raises SandboxFault if the processes
     cannot be started.
     """
-    limits = problem.limits
-    program_limits = run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb)
-    memory_mb = max(_TEST_MEMORY_MB, 2 * limits.memory_mb)
-    test_limits = run_limits(2 * limits.cpu_s, memory_mb, limits.output_mb)
+    program_limits = run_limits(problem.limits)
+    test_limits = replace(
+        program_limits,
+        cpu_s=2 * program_limits.cpu_s,
+        memory_bytes=max(_TEST_MEMORY_BYTES, 2 * program_limits.memory_bytes),
+        # If the program hangs, its own limit must end it.
+        wall_s=outlasting(program_limits),
+    )
     imports = [f"import {module}" for unit in units for module, _ in unit["imports"].values()]
     test_box = sandboxes.python(SandboxRole.TESTS, _test_source(problem), *imports)
     program_box = sandboxes.python(SandboxRole.CALLED_BY_TESTS, source)
@@ -194,12 +198,7 @@ def run_pair(
         )
         far.detach()  # the sandbox now owns it and closes it
         try:
-            job = harness_job(
-                "tests",
-                tests_payload(units, expected),
-                _outlast(test_limits, program_limits),
-                link=near.fileno(),
-            )
+            job = harness_job("tests", tests_payload(units, expected), test_limits, link=near.fileno())
             tested = test_box.start(replace(job, result_extra=_RECORD_BYTES * len(units)))
         except BaseException:
             program.close()
@@ -219,14 +218,6 @@ def _test_source(problem: Problem) -> str:
     if not isinstance(tests, AssertTests):
         return ""
     return "\n".join((tests.setup, tests.check or "", tests.unittest or "", *(tests.asserts or ())))
-
-
-def _outlast(limits: RunLimits, program: RunLimits) -> RunLimits:
-    """Return ``limits`` with a longer wall clock limit than the program's.
-
-    If the program hangs, its own limit must end it.
-    """
-    return RunLimits(limits.cpu_s, limits.memory_bytes, limits.output_bytes, outlasting(program))
 
 
 def read_record(data: bytes) -> tuple[list[UnitOutcome], bool, bool, AnswerDigest | None]:

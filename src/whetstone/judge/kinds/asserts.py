@@ -85,14 +85,11 @@ class _Unit:
 
     def run_shared(self, source: str) -> CaseJudgement:
         """Run the unit and any program in one interpreter. Raises SandboxFault."""
-        limits = self.problem.limits
         # The result must contain this token. A program that only writes an outcome and exits is not believed.
         token = os.urandom(16)
         payload = encode([token, source, self.content])
         texts = source, self.content["setup"], self.content["code"]
-        job = harness_job(
-            "shared_interpreter", payload, run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb)
-        )
+        job = harness_job("shared_interpreter", payload, run_limits(self.problem.limits))
         result = self.sandboxes.python(SandboxRole.SHARED, *texts).run(job)
         return replace(_shared_judgement(result, token), shared_interpreter=True)
 

@@ -108,7 +108,7 @@ def _run(
     payload = encode([source, tests.function, tests.class_, inputs, float(limits.cpu_s), code])
     new_code = None if code else LinkedCode()
     link = None if new_code is None else new_code.link
-    bounds = run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb)
+    bounds = run_limits(problem.limits)
     result = sandbox.run(harness_job("call", payload, bounds, link=link))
     if new_code is not None:
         sandboxes.last_code.store(sandbox, text, new_code.code())

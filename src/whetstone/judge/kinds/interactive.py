@@ -97,8 +97,7 @@ def _converse(
     if isinstance(runnable, CompileFailure):
         judged = CaseJudgement(Verdict.COMPILE_ERROR, reason=storable(runnable.reason))
         return _Conversation(judged, Event(CheckerEvent.REFUSED))
-    limits = problem.limits
-    bounds = run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb)
+    bounds = run_limits(problem.limits)
     with Relay(bounds.output_bytes, _INTERACTOR_BYTES, expected) as relay:
         started = _interactor_job(sandboxes, interactor, test, bounds, relay.interactor_end.fileno())
         if isinstance(started, CompileFailure):

@@ -30,12 +30,11 @@ def _run(
     sandboxes: SandboxSet, problem: Problem, test: StdinCase, program: Program
 ) -> RunResult | CaseJudgement:
     """Return the result of a run that ended normally; otherwise its judgement. Raises SandboxFault."""
-    limits = problem.limits
     runnable = prepare(sandboxes, program)
     if isinstance(runnable, CompileFailure):
         return CaseJudgement(Verdict.COMPILE_ERROR, reason=storable(runnable.reason))
     sandbox, job = runnable.job(
-        run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb),
+        run_limits(problem.limits),
         stdin=test.input.encode("utf-8", "surrogatepass"),
     )
     result = sandbox.run(job)
@@ -50,11 +49,10 @@ def judge_python_sequence(
     Cases after one that ended the process have none. Each output is compared when its judgement is requested.
     Raises SandboxFault.
     """
-    limits = problem.limits
     run = sequence_job(
         source.encode("utf-8", "surrogatepass"),
         [test.input.encode("utf-8", "surrogatepass") for test in cases],
-        run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb),
+        run_limits(problem.limits),
     )
     result = sandboxes.python(SandboxRole.PROGRAM, source).run(run.job)
     claims = run.claims(result)

@@ -101,7 +101,7 @@ class Answers:
     ) -> Iterator[RunResult | None]:
         """Yield the run over each text; None if the program was not run."""
         held_up = 0
-        bounds = run_limits(limits.cpu_s, limits.memory_mb, limits.output_mb)
+        bounds = run_limits(limits)
         for text in texts:
             result = None
             if held_up < _MOST_HELD_UP:
