@@ -13,7 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from whetstone.core.errors import UserError
-from whetstone.core.http.header_limits import protocol_with
+from whetstone.core.http.head_timeout import HeadTimeout
 from whetstone.core.http.service_host import ServiceHost
 from whetstone.core.http.settings import Address
 
@@ -38,15 +38,18 @@ def embedded_server(app: ASGIApp, host: ServiceHost) -> uvicorn.Server:
 
 
 def _config(app: ASGIApp, host: ServiceHost) -> uvicorn.Config:
+    limits = host.limits
+    heads = HeadTimeout(app, limits.head_s, host.telemetry)
     return uvicorn.Config(
-        app,
+        heads,
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
         ws="none",
-        http=protocol_with(host.limits, host.telemetry),
+        http=heads.protocol_class,
+        h11_max_incomplete_event_size=limits.most_head_bytes,
         timeout_keep_alive=_KEEP_ALIVE_S,
     )
 
