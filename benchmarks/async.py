@@ -38,7 +38,7 @@ from whetstone.rollout.source import PromptSource
 from whetstone.rollout.state import Offer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tests.rollout.group_facts_at import facts_at
+from tests.rollout.doubles import facts_at
 
 IDENTITY = Identity({"benchmark": "async"})
 

@@ -30,7 +30,7 @@ from whetstone.rollout.state import BatchRecord, Offer
 from whetstone.rollout.status import token_totals
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tests.rollout.memory_log import MemoryLog
+from tests.rollout.doubles import MemoryLog
 
 Bound = Literal["generation", "judging", "training"]
 SIGMA = 1.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.report.synthetic_run import write_run
-from tests.rollout.group_facts_at import facts_at
+from tests.rollout.doubles import facts_at
 from whetstone.cli.main import main
 from whetstone.report.audit import KeptAudit, audit_rows, keep_audit, read_audit
 from whetstone.report.page import write_page

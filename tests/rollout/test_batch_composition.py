@@ -9,13 +9,12 @@ from typing import get_args
 
 import pytest
 
-from tests.rollout.memory_log import MemoryLog
+from tests.rollout.doubles import finish, started, take
 from whetstone.rollout.batch_composition import window_size
 from whetstone.rollout.flow_rules import BatchComposition, FlowRules
 from whetstone.rollout.group_facts import GroupFacts
 from whetstone.rollout.ledger import unaccounted, wasted_share
-from whetstone.rollout.scheduler import Delivery, FlowScheduler, LeaseGrant
-from whetstone.rollout.source import PromptSource
+from whetstone.rollout.scheduler import Delivery, LeaseGrant
 from whetstone.rollout.state import BatchRecord, Offer
 from whetstone.rollout.status import batch_wait_reason, token_totals
 
@@ -34,8 +33,7 @@ class SteadyRun:
         self.rules = FlowRules(
             prompts_per_step=4, staleness=staleness, batch_composition=rule, refill_rounds=20, lease_s=1e9
         )
-        source = PromptSource([f"p{n}" for n in range(9)], 0)
-        self.scheduler = FlowScheduler(self.rules, source, MemoryLog(), 0.0)
+        self.scheduler = started(self.rules, 9)
         self.now, self.version, self.free = 0, 0, 8
         self.queue: list[LeaseGrant] = []
         self.begun: dict[int, int] = {}
@@ -45,7 +43,6 @@ class SteadyRun:
 
     def steps(self, count: int) -> list[BatchRecord]:
         """Train for so many steps; the batches."""
-        self.scheduler.resume("policy", 0, 0, [])
         batches: list[BatchRecord] = []
         busy_until = 0
         while len(batches) < count:
@@ -143,29 +140,23 @@ def test_with_windows_a_short_reply_overtakes_a_long_one_only_within_the_window(
 
 
 def test_a_batch_that_waits_for_a_prompt_says_so() -> None:
-    rules = FlowRules(prompts_per_step=2, staleness=1, batch_composition="wait")
-    scheduler = FlowScheduler(rules, PromptSource(["p", "q"], 0), MemoryLog(), 0.0)
-    scheduler.resume("policy", 0, 0, [])
+    scheduler = started(FlowRules(prompts_per_step=2, staleness=1, batch_composition="wait"))
 
-    def deliver(grant: LeaseGrant, version: int) -> None:
-        facts = GroupFacts(grant.problem, "", "", [0.0, 1.0], [{version: 3}, {version: 1}], ["", ""])
-        scheduler.deliver("r", Delivery(grant.serial, grant.draw, {"policy": (facts, b"x")}), 0.0)
-
-    def take(version: int, held: list[int]) -> list[LeaseGrant]:
+    def lease(version: int, held: list[int]) -> list[LeaseGrant]:
         return scheduler.take("r", holding=held, room=4, versions={"policy": version}, now=0.0).leases
 
-    slow, *quick = take(0, [])
+    slow, *quick = lease(0, [])
     for grant in quick[:2]:
-        deliver(grant, 0)
+        finish(scheduler, "r", grant)
     assert scheduler.next_batch("policy", 0) is not None
     scheduler.publish("policy", Offer(1))
-    for grant in [quick[2], *take(1, [slow.serial, quick[2].serial])]:
-        deliver(grant, 0 if grant is quick[2] else 1)
+    for grant in [quick[2], *lease(1, [slow.serial, quick[2].serial])]:
+        finish(scheduler, "r", grant, version=0 if grant is quick[2] else 1)
     assert scheduler.next_batch("policy", 1) is None
     said = batch_wait_reason(scheduler, "policy", 0.0)
     assert f"and it waits for draw {slow.draw} ({slow.problem})" in said
     assert "with r: its tokens would be too old for later batches" in said
-    deliver(slow, 0)
+    finish(scheduler, "r", slow)
     record = scheduler.next_batch("policy", 1)
     assert record is not None
     assert slow.draw in [item.draw for item in record.groups if not item.drop_reason]
@@ -174,17 +165,14 @@ def test_a_batch_that_waits_for_a_prompt_says_so() -> None:
 def test_a_late_or_dead_replica_does_not_hold_up_a_batch() -> None:
     rules = FlowRules(prompts_per_step=1, staleness=1, batch_composition="wait", lease_s=50.0, silence_s=20.0)
     for fault in ("late", "dead"):
-        scheduler = FlowScheduler(rules, PromptSource(["p", "q"], 0), MemoryLog(), 0.0)
-        scheduler.resume("policy", 0, 0, [])
-        for name in ("hung", "works"):
-            [grant] = scheduler.take(name, holding=[], room=1, versions={"policy": 0}, now=0.0).leases
-        facts = GroupFacts(grant.problem, "", "", [0.0, 1.0], [{0: 3}, {0: 1}], ["", ""])
-        scheduler.deliver("works", Delivery(grant.serial, grant.draw, {"policy": (facts, b"x")}), 0.0)
-        assert scheduler.next_batch("policy", 0) is not None
-        scheduler.publish("policy", Offer(1))
-        [other] = scheduler.take("works", holding=[], room=1, versions={"policy": 1}, now=0.0).leases
-        facts = GroupFacts(other.problem, "", "", [0.0, 1.0], [{1: 3}, {1: 1}], ["", ""])
-        scheduler.deliver("works", Delivery(other.serial, other.draw, {"policy": (facts, b"x")}), 0.0)
+        scheduler = started(rules)
+        take(scheduler, "hung", 1)
+        for version in (0, 1):
+            [grant] = take(scheduler, "works", 1, version)
+            finish(scheduler, "works", grant, version=version)
+            if version == 0:
+                assert scheduler.next_batch("policy", 0) is not None
+                scheduler.publish("policy", Offer(1))
         assert scheduler.next_batch("policy", 1) is None
         if fault == "late":
             scheduler.replicas["hung"].last_heard = 60.0

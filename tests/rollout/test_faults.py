@@ -15,13 +15,12 @@ import pytest
 
 from tests.rollout.flow_process import ENOUGH_S, IDENTITY, FlowProcess
 from tests.rollout.relay import Relay
-from tests.rollout.test_flow_service import NAMES, PROBLEMS, SPECS, SeededEngine, VersionsOnly, sampler
+from tests.rollout.test_flow_service import NAMES, SeededEngine, replica
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.rollout.flow_rules import FlowRules
 from whetstone.rollout.ledger import unaccounted
 from whetstone.rollout.remote_flow import RemoteFlow
 from whetstone.rollout.replica import RolloutReplica
-from whetstone.rollout.sampling import episodes
 from whetstone.rollout.service.client import FlowClient
 from whetstone.rollout.state import Offer
 
@@ -46,14 +45,6 @@ class HeldEngine(SeededEngine):
 def server(tmp_path: Path) -> Iterator[FlowProcess]:
     with FlowProcess(tmp_path, RULES, NAMES, 5) as running:
         yield running
-
-
-def worker(name: str, url: str, engine: SeededEngine) -> tuple[RolloutReplica, FlowClient]:
-    client = FlowClient(url, IDENTITY, give_up_s=ENOUGH_S)
-    problems = {problem.id: problem for problem in PROBLEMS}
-    return RolloutReplica(
-        name, client, episodes(sampler(engine)[0], problems, SPECS), VersionsOnly(engine), room=4
-    ), client
 
 
 class Trainer:
@@ -100,7 +91,7 @@ async def end(*workers: tuple[RolloutReplica, FlowClient], tasks: list[asyncio.T
 
 def test_a_full_disk_stops_the_flow_and_room_lets_it_go_on(server: FlowProcess, tmp_path: Path) -> None:
     async def run() -> None:
-        trainer, one = Trainer(server), worker("one", server.url, SeededEngine())
+        trainer, one = Trainer(server), replica("one", server.url)
         tasks = [asyncio.create_task(one[0].run())]
         await trainer.steps(2)
         [log] = (tmp_path / "flow").glob("log-*")
@@ -127,7 +118,7 @@ def test_who_was_cut_off_has_lost_its_prompts_and_works_on(server: FlowProcess) 
     async def run() -> None:
         trainer, held = Trainer(server), HeldEngine()
         async with Relay(server.port) as wire:
-            near, far = worker("near", server.url, SeededEngine()), worker("far", wire.url, held)
+            near, far = replica("near", server.url), replica("far", wire.url, held)
             tasks = [asyncio.create_task(one.run()) for one, _ in (far, near)]
             going_on = asyncio.create_task(trainer.steps(2))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rollout.group_facts_at import facts_at
+from tests.rollout.doubles import facts_at
 from whetstone.cli.main import main
 from whetstone.core.errors import UserError
 from whetstone.rollout.audit import Audit
@@ -112,7 +112,7 @@ import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 size = (Path(sys.argv[1]) / "log-00000001").stat().st_size
 soft = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5000, soft[1]))
-from tests.rollout.group_facts_at import facts_at
+from tests.rollout.doubles import facts_at
 from whetstone.cli.main import main
 from whetstone.core.errors import UserError
 try:
@@ -144,7 +144,7 @@ def test_a_full_disk_loses_nothing_and_the_flow_goes_on_once_there_is_room(tmp_p
     assert done.returncode == 0, done.stderr
 
 
-def test_the_audit_tells_which_reason_bends_what_is_trained() -> None:
+def test_the_audit_shows_which_drop_reason_shifts_the_trained_groups() -> None:
     audit = Audit()
     for _ in range(30):
         audit.add(facts_at("p", "easy", "1", [1.0, 0.0], [10, 10], 0), "")

@@ -127,13 +127,12 @@ def server(tmp_path: Path) -> Iterator[FlowProcess]:
         yield running
 
 
-def replica(name: str, server: FlowProcess, *, pause_s: float = 0.0) -> tuple[RolloutReplica, FlowClient]:
-    engine = SeededEngine(pause_s)
-    client = FlowClient(server.url, IDENTITY, give_up_s=ENOUGH_S)
+def replica(name: str, url: str, engine: SeededEngine | None = None) -> tuple[RolloutReplica, FlowClient]:
+    engine = engine or SeededEngine()
+    client = FlowClient(url, IDENTITY, give_up_s=ENOUGH_S)
     problems = {problem.id: problem for problem in PROBLEMS}
-    return RolloutReplica(
-        name, client, episodes(sampler(engine)[0], problems, SPECS), VersionsOnly(engine), room=4
-    ), client
+    sample = episodes(sampler(engine)[0], problems, SPECS)
+    return RolloutReplica(name, client, sample, VersionsOnly(engine), room=4), client
 
 
 async def train(flow: RemoteFlow, first: int, steps: int) -> list[dict[str, Any]]:
@@ -148,7 +147,7 @@ def test_staleness_0_over_http_is_the_synchronous_flow_through_any_kill(server: 
     async def run() -> list[dict[str, Any]]:
         trainer_client = FlowClient(server.url, IDENTITY, give_up_s=ENOUGH_S)
         flow = RemoteFlow(trainer_client, wait_s=ENOUGH_S)
-        doomed, doomed_client = replica("doomed", server, pause_s=0.01)
+        doomed, doomed_client = replica("doomed", server.url, SeededEngine(0.01))
         first = asyncio.create_task(doomed.run())
         batches = await train(flow, 0, 2)
         saved = flow.state()
@@ -160,7 +159,7 @@ def test_staleness_0_over_http_is_the_synchronous_flow_through_any_kill(server: 
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         server.kill()
-        other, other_client = replica("other", server)
+        other, other_client = replica("other", server.url)
         second = asyncio.create_task(other.run())
         going_on = asyncio.create_task(train(flow, 3, 4))
         await asyncio.to_thread(server.start)
@@ -196,7 +195,7 @@ def test_two_replicas_and_stale_batches_and_each_draw_once(tmp_path: Path) -> No
     server = FlowProcess(tmp_path, rules, NAMES, 5)
 
     async def run() -> None:
-        made = [replica("quick", server), replica("slow", server, pause_s=0.02)]
+        made = [replica("quick", server.url), replica("slow", server.url, SeededEngine(0.02))]
         running = [asyncio.create_task(one.run()) for one, _ in made]
         client = FlowClient(server.url, IDENTITY)
         flow = RemoteFlow(client, wait_s=ENOUGH_S)

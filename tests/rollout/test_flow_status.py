@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from tests.rollout.group_facts_at import facts_at
-from tests.rollout.memory_log import MemoryLog
+from tests.rollout.doubles import finish, started, take
 from whetstone.rollout.flow_rules import FlowRules
-from whetstone.rollout.scheduler import Delivery, FlowScheduler
-from whetstone.rollout.source import PromptSource
 from whetstone.rollout.status import Activity, accounts, batch_wait_reason, stalls, status_of
 
 RULES = FlowRules(prompts_per_step=2, staleness=1, refill_rounds=2, most_failures=1)
 
 
-def working_desk() -> FlowScheduler:
-    scheduler = FlowScheduler(RULES, PromptSource(["p", "q"], 0), MemoryLog(), 0.0)
-    scheduler.resume("policy", 0, 0, [])
-    return scheduler
-
-
-def finish(scheduler: FlowScheduler, serial: int, draw: int, rewards: list[float | None]) -> None:
-    facts = facts_at(scheduler.problem(draw), "s", "", rewards, [1, 2], 0)
-    assert scheduler.deliver("r", Delivery(serial, draw, {"policy": (facts, b"x")}), 5.0) == "taken"
-
-
-def test_a_batch_that_is_long_in_coming_says_what_was_dropped_and_every_prompt_is_somewhere() -> None:
-    scheduler = working_desk()
-    grants = scheduler.take("r", holding=[], room=4, versions={"policy": 0}, now=0.0).leases
+def test_a_late_batch_names_the_dropped_groups_and_every_prompt_is_accounted_for() -> None:
+    scheduler = started(RULES)
+    grants = take(scheduler, "r", 4)
     for grant, rewards in zip(grants, ([0.0, 0.0], [1.0, 1.0], [0.0, 1.0]), strict=False):
-        finish(scheduler, grant.serial, grant.draw, list(rewards))
+        finish(scheduler, "r", grant, rewards)
     said = batch_wait_reason(scheduler, "policy", 5.0)
     assert "1 of 2 groups are ready and 2 were dropped (2 zero_variance)" in said
     assert accounts(scheduler.state, "policy") == {
@@ -40,8 +26,7 @@ def test_a_batch_that_is_long_in_coming_says_what_was_dropped_and_every_prompt_i
     [prompt] = status_of(scheduler, {"policy": Activity("waits", 0.0)}, {}, 7.0)["replicas"]["r"]["prompts"]
     assert prompt == {"draw": last.draw, "problem": scheduler.problem(last.draw), "since_s": 7.0}
     scheduler.give_back("r", [last.serial], "failed", count_failure=True)
-    grants = scheduler.take("r", holding=[], room=4, versions={"policy": 0}, now=0.0).leases
-    finish(scheduler, grants[0].serial, grants[0].draw, [0.0, 1.0])
+    finish(scheduler, "r", take(scheduler, "r", 4)[0])
     assert scheduler.next_batch("policy", 0) is not None
     where = accounts(scheduler.state, "policy")
     assert {name: where[name] for name in ("trained", "zero_variance", "abandoned")} == {
@@ -53,9 +38,9 @@ def test_a_batch_that_is_long_in_coming_says_what_was_dropped_and_every_prompt_i
 
 
 def test_replicas_that_have_had_nothing_for_long_name_the_trainer_that_does_not_go_on() -> None:
-    scheduler = working_desk()
+    scheduler = started(RULES)
     for replica in ("r", "s"):
-        scheduler.take(replica, holding=[], room=2, versions={"policy": 0}, now=0.0)
+        take(scheduler, replica, 2)
     trainers = {"policy": Activity("trains on the batch of version 7", 10.0)}
     assert stalls(scheduler, trainers, {"r": 20.0}, 100.0, 60.0) == []
     assert stalls(scheduler, trainers, {"r": 20.0, "s": 50.0}, 100.0, 60.0) == []

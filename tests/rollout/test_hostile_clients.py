@@ -15,9 +15,8 @@ import httpx2
 import msgspec
 import pytest
 
+from tests.rollout.doubles import MemoryLog, facts_at, finish, started, take
 from tests.rollout.flow_process import IDENTITY, FlowProcess
-from tests.rollout.group_facts_at import facts_at
-from tests.rollout.memory_log import MemoryLog
 from whetstone.core.errors import UserError
 from whetstone.rollout.async_flow import AsyncFlow
 from whetstone.rollout.file_log import FileLog
@@ -25,7 +24,7 @@ from whetstone.rollout.flow_rules import FlowRules
 from whetstone.rollout.group_facts import MOST_TOKENS, GroupFacts
 from whetstone.rollout.protocol import LeaseRequest
 from whetstone.rollout.refusal import FlowRefusal
-from whetstone.rollout.scheduler import Delivery, FlowScheduler
+from whetstone.rollout.scheduler import FlowScheduler
 from whetstone.rollout.service import wire
 from whetstone.rollout.service.client import FlowClient
 from whetstone.rollout.source import PromptSource
@@ -36,23 +35,15 @@ HUGE = 2**63 - 1
 NAN = float("nan")
 
 
-def started(version: int = 0) -> FlowScheduler:
-    scheduler = FlowScheduler(RULES, PromptSource(["p", "q"], 0), MemoryLog(), 0.0)
-    scheduler.resume("policy", version, 0, [])
-    return scheduler
-
-
 def sampled(scheduler: FlowScheduler) -> None:
     """Deliver a group for each lease of a replica."""
     version = scheduler.state.models["policy"].newest
-    for grant in scheduler.take("r", holding=[], room=4, versions={"policy": version}, now=0.0).leases:
-        facts = facts_at(grant.problem, "s", "", [0.0, 1.0], [1, 2], version)
-        delivery = Delivery(grant.serial, grant.draw, {"policy": (facts, b"x")})
-        assert scheduler.deliver("r", delivery, 0.0) == "taken"
+    for grant in take(scheduler, "r", 4, version):
+        finish(scheduler, "r", grant, version=version)
 
 
-def test_a_checkpoint_that_nobody_can_have_deletes_no_batch() -> None:
-    scheduler = started()
+def test_an_impossible_checkpoint_deletes_no_batch() -> None:
+    scheduler = started(RULES)
     sampled(scheduler)
     assert scheduler.next_batch("policy", 0) is not None
     for version in (2, 2**40, HUGE, -1, -HUGE):
@@ -66,7 +57,7 @@ def test_a_checkpoint_that_nobody_can_have_deletes_no_batch() -> None:
 
 @pytest.mark.parametrize("version", [-1, -3, -HUGE, 1, HUGE])
 def test_weights_of_an_impossible_version_are_refused(version: int) -> None:
-    scheduler = started()
+    scheduler = started(RULES)
     with pytest.raises(FlowRefusal):
         scheduler.publish("policy", Offer(version, "tcp://x:1"))
     assert (scheduler.state.models["policy"].version, scheduler.state.models["policy"].offer) == (0, None)
@@ -115,7 +106,7 @@ def test_a_second_process_with_an_impossible_wait_is_answered(wait_s: float) -> 
     """A sleep of NaN seconds never ended."""
 
     async def ask() -> Any:
-        flow = AsyncFlow(started())
+        flow = AsyncFlow(started(RULES))
         await flow.take(LeaseRequest("r", [], 0, {"policy": Offer(0)}, incarnation="one"))
         second = LeaseRequest("r", [], 0, {"policy": Offer(0)}, wait_s=wait_s, incarnation="two")
         return await asyncio.wait_for(flow.take(second), 20.0)

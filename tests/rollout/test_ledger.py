@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rollout.memory_log import MemoryLog
+from tests.rollout.doubles import started
 from whetstone.algorithm.named import algorithm_named
 from whetstone.core.sample import Group, Sample
 from whetstone.report.ledger import latest_tokens, ledger_line, ledger_rows
@@ -12,8 +12,7 @@ from whetstone.rollout.flow_rules import FlowRules
 from whetstone.rollout.group_facts import GroupFacts, facts_of
 from whetstone.rollout.ledger import TokenLedger, unaccounted, wasted_share
 from whetstone.rollout.refusal import FlowRefusal
-from whetstone.rollout.scheduler import Delivery, FlowScheduler, LeaseGrant
-from whetstone.rollout.source import PromptSource
+from whetstone.rollout.scheduler import Delivery, LeaseGrant
 from whetstone.rollout.state import Offer
 from whetstone.rollout.status import composition_costs, token_totals
 
@@ -23,8 +22,7 @@ class Story:
 
     def __init__(self, **rules: object) -> None:
         given = FlowRules(prompts_per_step=1, staleness=1, silence_s=20.0, lease_s=50.0, **rules)  # pyright: ignore
-        self.scheduler = FlowScheduler(given, PromptSource(["p", "q"], 0), MemoryLog(), 0.0)
-        self.scheduler.resume("policy", 0, 0, [])
+        self.scheduler = started(given)
         self.held: dict[str, list[LeaseGrant]] = {}
         for name in ("one", "two"):
             self.take(name, 1)

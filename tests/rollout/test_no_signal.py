@@ -8,14 +8,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.rollout.group_facts_at import facts_at
-from tests.rollout.memory_log import MemoryLog
+from tests.rollout.doubles import finish, started, take
 from whetstone.rollout.flow_rules import FlowRules
 from whetstone.rollout.protocol import BatchPending, BatchResponse, TrainerRequest
 from whetstone.rollout.refusal import FlowRefusal
 from whetstone.rollout.remote_flow import RemoteFlow
-from whetstone.rollout.scheduler import Delivery, FlowScheduler
-from whetstone.rollout.source import PromptSource
 from whetstone.rollout.state import BatchRecord, Offer
 
 Rewards = Callable[[int], list[float | None]]
@@ -25,7 +22,7 @@ class Run:
     """A scheduler, a replica that samples at once, and how many prompts it has sampled."""
 
     def __init__(self, rules: FlowRules, rewards: Rewards) -> None:
-        self.scheduler = FlowScheduler(rules, PromptSource([f"p{n}" for n in range(9)], 0), MemoryLog(), 0.0)
+        self.scheduler = started(rules, 9)
         self.rewards, self.sampled = rewards, 0
 
     def batch(self, version: int, patience: int) -> BatchRecord:
@@ -33,11 +30,8 @@ class Run:
         for _ in range(patience):
             if (record := self.scheduler.next_batch("policy", version)) is not None:
                 return record
-            taken = self.scheduler.take("one", holding=[], room=1, versions={"policy": version}, now=0.0)
-            [grant] = taken.leases
-            facts = facts_at(grant.problem, "", "", self.rewards(grant.draw), [3, 4], version)
-            delivery = Delivery(grant.serial, grant.draw, {"policy": (facts, b"a group")})
-            assert self.scheduler.deliver("one", delivery, 0.0) == "taken"
+            [grant] = take(self.scheduler, "one", 1, version)
+            finish(self.scheduler, "one", grant, self.rewards(grant.draw), version)
             self.sampled += 1
         raise AssertionError(f"no batch, and no word, after {self.sampled} prompts")
 
@@ -94,6 +88,15 @@ def test_rewards_without_a_verdict_are_another_cause() -> None:
         run.batch(0, patience=100)
 
 
+def test_a_model_that_keeps_groups_of_equal_rewards_is_not_filtered() -> None:
+    models = ("coder", "verifier")
+    rules = FlowRules(models=models, prompts_per_step=2, staleness=1, unfiltered=("coder",))
+    scheduler = started(rules)
+    for grant in take(scheduler, "one", 3):
+        finish(scheduler, "one", grant, [1.0, 1.0])
+    assert [len(scheduler.state.models[name].buffer) for name in models] == [3, 0]
+
+
 class Silent:
     """A flow whose batch does not come, and whose words do not change."""
 
@@ -118,7 +121,7 @@ async def minutes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return said
 
 
-def test_what_a_batch_waits_for_is_said_every_minute_while_it_does_not_change(
+def test_the_reason_for_a_wait_is_logged_every_minute_while_it_does_not_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     said = asyncio.run(minutes(monkeypatch))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.rollout.flow_process import ENOUGH_S, IDENTITY, FlowProcess
-from tests.rollout.test_flow_service import NAMES, replica, train
+from tests.rollout.test_flow_service import NAMES, SeededEngine, replica, train
 from whetstone.rollout.flow_rules import FlowRules
 from whetstone.rollout.leasing import TAKEOVER_S, ReplicaState
 from whetstone.rollout.protocol import LeaseRequest, LeaseResponse, LeasesReturned
@@ -37,8 +37,8 @@ def ask(incarnation: str, holding: list[int] | None = None, wait_s: float = 0.0)
 
 def test_the_second_replica_of_a_name_is_refused_and_the_first_goes_on(server: FlowProcess) -> None:
     async def run() -> None:
-        first, client = replica("same", server, pause_s=0.01)
-        second, its = replica("same", server)
+        first, client = replica("same", server.url, SeededEngine(0.01))
+        second, its = replica("same", server.url)
         trainer = FlowClient(server.url, IDENTITY, give_up_s=ENOUGH_S)
         flow = RemoteFlow(trainer, wait_s=ENOUGH_S)
         working = asyncio.create_task(first.run())

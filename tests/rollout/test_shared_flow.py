@@ -86,7 +86,7 @@ def test_each_model_is_filtered_by_itself_and_both_are_sampled_until_both_have_e
     assert unaccounted(tokens) == 0
 
 
-def test_resumed_at_any_step_it_hands_out_what_it_would_have() -> None:
+def test_a_flow_resumed_at_any_step_gives_the_same_batches() -> None:
     replies = {"coder": Served(), "verifier": Served()}
     whole = [{n: told(b) for n, b in step.items()} for step in steps(flow_of(1, replies), replies, 0, 5)]
     tokens: list[Mapping[str, int]] = []

@@ -140,7 +140,7 @@ def test_a_killed_worker_costs_no_run(fusion: ServiceProcess) -> None:
     assert ran(code="print(2)", language="python").run_result.stdout == "2\n"
 
 
-def test_a_run_whose_client_hung_up_is_ended(fusion: ServiceProcess) -> None:
+def test_a_run_ends_when_its_client_disconnects(fusion: ServiceProcess) -> None:
     body = json.dumps({"code": "while True: pass", "language": "python", "run_timeout": 600}).encode()
     head = f"POST /run_code HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     with fusion.socket() as client:
@@ -334,7 +334,7 @@ def test_an_unknown_language_gets_the_status_of_an_unknown_enum(fusion: ServiceP
     assert fusion.ask("POST", "/submit", {"completion": "", "config": config})[0] == 422
 
 
-def test_the_front_page_answers_who_looks_for_life(fusion: ServiceProcess) -> None:
+def test_the_front_page_answers_a_health_check(fusion: ServiceProcess) -> None:
     status, page = fusion.ask("GET", "/")
     assert (status, page.startswith(b"<!DOCTYPE html>")) == (200, True)
 

@@ -117,7 +117,7 @@ def test_sizes_that_do_not_add_up_are_no_files() -> None:
         "[" + "[]," * 500_000 + "[]]",
     ],
 )
-def test_a_compiler_hands_out_only_what_was_asked_of_it(line: str) -> None:
+def test_a_compiler_returns_only_requested_files(line: str) -> None:
     with pytest.raises(ValueError, match=r"packed files|was not requested"):
         unpack_files(line.encode() + b"\nx", ["main"])
 

@@ -26,7 +26,7 @@ def test_places_go_round_the_clients() -> None:
     assert asyncio.run(order()) == ["a", "a", "b", "a", "a"]
 
 
-def test_one_who_gives_up_as_a_place_comes_free_loses_nothing() -> None:
+def test_a_wait_that_is_cancelled_as_a_place_is_granted_loses_no_place() -> None:
     async def check() -> None:
         gate = Gate(1, 100)
         async with gate.place("a", asyncio.get_running_loop().time() + 60):

@@ -81,7 +81,9 @@ def test_a_cancelled_future_stops_its_program(client: JudgeClient, server: Servi
     assert client.judge(SLOW, RIGHT).verdict is Verdict.ACCEPTED
 
 
-def test_who_computes_until_its_deadline_has_failed_and_who_waited_has_not(client: JudgeClient) -> None:
+def test_a_program_that_computes_until_its_deadline_fails_and_one_that_waited_does_not(
+    client: JudgeClient,
+) -> None:
     # On a busy machine the program may get too little of the time, which is no failure of its own.
     judged = (client.judge(SLOW, FOREVER, deadline_s=deadline_s) for deadline_s in (2, 2, 4, 8, 16, 32))
     if not any((each.verdict, each.score) == (Verdict.TIME_LIMIT, 0.0) for each in judged):

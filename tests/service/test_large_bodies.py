@@ -144,7 +144,7 @@ def test_packed_values_are_counted_as_they_are() -> None:
         assert count_values(memoryview(data[:-3]), 10) <= 11
 
 
-def test_a_bound_that_is_passed_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_too_many_values_names_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "MOST_VALUES", 10)
     with pytest.raises(RequestRefused, match="send fewer at once") as refused:
         decoding.read_json(b"[" + b"1," * 20 + b"1]", list[int], "the body")

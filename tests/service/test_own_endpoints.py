@@ -53,7 +53,7 @@ def test_options_of_a_request_go_before_those_of_its_batch(server: ServiceProces
     assert [len(each["cases"]) for each in judged] == [1, 2]
 
 
-def test_a_problem_is_named_by_the_hash_of_what_was_sent(server: ServiceProcess) -> None:
+def test_a_problem_is_named_by_the_hash_of_the_sent_bytes(server: ServiceProcess) -> None:
     data = json.dumps(sum_problem(id="t/named")).encode()
     digest = hashlib.sha256(data).hexdigest()
     asked = {"problem_sha256": digest, "program": ADDS}

@@ -51,7 +51,7 @@ def running(server: ServiceProcess) -> bool:
     return server.metric("whetstone_judge_running_programs") > 0
 
 
-def test_a_program_whose_client_hung_up_is_stopped(server: ServiceProcess) -> None:
+def test_a_program_stops_when_its_client_disconnects(server: ServiceProcess) -> None:
     cancelled = server.metric("whetstone_judge_cancelled_programs_total")
     with server.socket() as client:
         client.sendall(request_bytes("/v1/judge", {"program": ENDLESS, "problem": _SLOW}))
@@ -202,7 +202,7 @@ def _known(server: ServiceProcess) -> str:
     return server.ask("PUT", "/v1/problems", sum_problem())[1]["problem_sha256"]
 
 
-def test_sigterm_lets_what_runs_end_and_nothing_begin(tmp_path: Path) -> None:
+def test_after_sigterm_running_programs_end_and_none_starts(tmp_path: Path) -> None:
     slow = program("import time\ntime.sleep(5)\nprint(sum(map(int, input().split())))\n")
     with service(tmp_path) as server:
         kept = server.socket()

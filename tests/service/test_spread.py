@@ -55,7 +55,7 @@ def told(judgement: Judgement) -> Any:
 @pytest.mark.process
 @pytest.mark.parametrize("stop", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_what_two_workers_find_is_what_one_finds(
+def test_two_workers_give_the_judgement_of_one(
     pair: ServiceProcess, alone: Judge, name: str, stop: bool
 ) -> None:
     halves = [{"cases": [*range(20), 39], "weight": 1}, {"cases": [*range(20, 40)], "weight": 3}]
@@ -72,7 +72,7 @@ def test_what_two_workers_find_is_what_one_finds(
 
 
 @pytest.mark.process
-def test_a_few_cases_a_subset_and_what_is_compiled_stay_together(pair: ServiceProcess) -> None:
+def test_few_cases_a_subset_and_compiled_programs_stay_together(pair: ServiceProcess) -> None:
     spread = pair.metric("whetstone_judge_spread_programs_total")
     few = doubles(tests={"kind": "stdin", "cases": doubles()["tests"]["cases"][:15]})
     right = {"language": "python", "source": READS + PROGRAMS["right"]}

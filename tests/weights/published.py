@@ -68,6 +68,13 @@ class Side:
         self.publisher.publish(number, whole_tensors(self.trained.tensors(number).items())).result()
 
 
+def replica_of() -> tuple[WeightReplica, dict[str, Tensor]]:
+    """A replica whose matrices are other than any version's."""
+    held = Trained().published(0)
+    held["layers.0.weight"].zero_()
+    return WeightReplica(held, "tiny"), held
+
+
 def follow(replica: WeightReplica, source: WeightSource, wait_s: float = 0.0) -> list[PreparedVersion]:
     """Go to the newest version, without an engine."""
     steps: list[PreparedVersion] = []

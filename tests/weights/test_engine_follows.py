@@ -94,16 +94,6 @@ def test_replies_in_flight_go_on_under_the_new_version_marked_token_by_token(run
         assert run.tensors()[name].data_ptr() == places[name]
 
 
-def test_copies_are_followed_for_an_engine_elsewhere(run: Run) -> None:
-    copies = {name: torch.zeros_like(tensor) for name, tensor in run.tensors().items()}
-    follower = EngineUpdater(run.engine, WeightReplica(copies, "llama"), StoreSource(run.store), copies=True)
-    for number in (1, 2):
-        run.step(number)
-        asyncio.run(follower.update())
-        for name, parameter in run.trained.named_parameters():
-            assert torch.equal(run.tensors()[name], parameter.bfloat16())
-
-
 class ServerOfFolder:
     """An engine whose server reads a model folder, whose tensors are the replica's own copies."""
 
@@ -182,7 +172,7 @@ class Obstinate:
         raise ValueError("no")
 
 
-def test_an_engine_that_takes_nothing_is_said_to_and_a_folder_engine_is_refused(run: Run) -> None:
+def test_an_engine_that_refuses_weights_is_named_and_a_folder_engine_is_refused(run: Run) -> None:
     engine: Any = Obstinate()
     run.step(1)
     replica = WeightReplica(run.tensors(), "llama")

@@ -6,26 +6,19 @@ import os
 import signal
 import threading
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 import torch
 
-from tests.weights.published import Side, Trained, follow, same_bits
+from tests.weights.published import Side, Trained, follow, replica_of, same_bits
 from whetstone.core.errors import UserError
 from whetstone.weights.folder_publisher import FolderPublisher, versions
 from whetstone.weights.folder_source import FolderSource
 from whetstone.weights.manifest import FormatMismatch, dump_manifest, load_manifest
-from whetstone.weights.replica import VersionRejected, WeightReplica
+from whetstone.weights.replica import VersionRejected
 from whetstone.weights.shards import whole_tensors
 from whetstone.weights.source import VersionEvicted
-
-
-def replica_of() -> tuple[WeightReplica, dict[str, Any]]:
-    held = Trained().published(0)
-    held["layers.0.weight"].zero_()
-    return WeightReplica(held, "tiny"), held
 
 
 def put(side: Side, folder: FolderPublisher, number: int) -> None:

@@ -15,8 +15,8 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.weights.test_engine_follows import model
 from whetstone.core.errors import UserError
-from whetstone.core.settings import Sampling, read_settings
-from whetstone.engine.engine import Capabilities, GenerationRequest
+from whetstone.core.settings import read_settings
+from whetstone.engine.engine import Capabilities
 from whetstone.engine.torch_engine import TorchEngine
 from whetstone.weights import subscription
 from whetstone.weights.offer import NO_WEIGHTS, Offer
@@ -171,25 +171,6 @@ def test_an_engine_elsewhere_goes_over_several_versions_in_one_update(tmp_path: 
         assert weights.serving["policy"] == offer
         assert same(engine.held, published_tensors(trained.model))
         weights.close()
-
-
-def test_replies_in_flight_go_on_under_what_is_applied(tmp_path: Path) -> None:
-    settings = section()
-    with trainer(settings, tmp_path) as published:
-        trained, rollout = Trained(published), Rollout(settings)
-
-        async def story() -> list[int]:
-            await rollout.weights.apply("policy", trained.step(1))
-            offer = trained.step(2)
-            replies = rollout.engine.generate(GenerationRequest([1, 2, 3], Sampling(max_tokens=400)))
-            reply = asyncio.ensure_future(anext(replies))
-            await rollout.weights.apply("policy", offer)
-            return (await reply).versions
-
-        versions = asyncio.run(story())
-        assert sorted(set(versions)) == [1, 2]
-        assert versions == sorted(versions)
-        rollout.weights.close()
 
 
 def test_a_publisher_that_is_gone_leaves_the_version_and_another_start_of_it_is_followed(

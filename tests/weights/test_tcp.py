@@ -16,10 +16,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.weights.published import Side, Trained, follow, same_bits
+from tests.weights.published import Side, Trained, follow, replica_of, same_bits
 from whetstone.core.errors import UserError
 from whetstone.weights.manifest import dump_manifest
-from whetstone.weights.replica import WeightReplica
 from whetstone.weights.source import PublisherDenied, PublisherUnreachable, VersionEvicted
 from whetstone.weights.streams import CorruptData
 from whetstone.weights.tcp_client import TcpSource
@@ -28,6 +27,7 @@ from whetstone.weights.version_store import VersionStore
 from whetstone.weights.wire import Manifests, PartHeader, PartRequest, WeightLink
 
 pytestmark = pytest.mark.process
+NOT_UTF8 = b"\xa2\xff\xfe"
 
 
 @pytest.fixture
@@ -36,16 +36,9 @@ def server(side: Side) -> Iterator[TcpServer]:
         yield found
 
 
-def replica_of(number: int) -> tuple[WeightReplica, dict[str, Any]]:
-    """A replica whose matrices are other than any version's."""
-    held = Trained().published(number)
-    held["layers.0.weight"].zero_()
-    return WeightReplica(held, "tiny"), held
-
-
 def test_two_replicas_of_different_speed_follow_over_tcp(side: Side, server: TcpServer) -> None:
     fast, slow = (TcpSource(server.address, token="secret", streams=n) for n in (3, 1))
-    (one, held_one), (two, held_two) = replica_of(0), replica_of(0)
+    (one, held_one), (two, held_two) = replica_of(), replica_of()
     side.publish(0)
     [slow_full] = slow.plan(None)
     for number in range(1, 5):
@@ -128,11 +121,11 @@ def answering(listening: socket.socket, *answers: bytes) -> Generator[None]:
     thread.join(10)
 
 
-def test_after_a_cut_only_what_is_missing_is_fetched(side: Side, server: TcpServer) -> None:
+def test_after_a_cut_only_missing_parts_are_fetched(side: Side, server: TcpServer) -> None:
     side.publish(0)
     with Cutter(server.port, after=30_000) as cutter:
         source = TcpSource(f"127.0.0.1:{cutter.port}", token="secret", streams=1)
-        replica, held = replica_of(0)
+        replica, held = replica_of()
         held["count"].zero_()
         held["mask"].zero_()
         [step] = follow(replica, source)
@@ -211,7 +204,7 @@ def started(port: int, number: int) -> tuple[int, int]:
 
 def test_a_publisher_killed_in_the_middle_changes_nothing_and_its_successor_goes_on() -> None:
     child, port = started(0, 1)
-    replica, held = replica_of(0)
+    replica, held = replica_of()
     before = {name: tensor.clone() for name, tensor in held.items()}
     source = TcpSource(f"127.0.0.1:{port}", streams=1)
     [manifest] = source.plan(None)
@@ -241,7 +234,7 @@ def test_a_replica_killed_in_the_middle_holds_nothing_back(side: Side, server: T
     side.publish(0)
 
     def replicating(writing: int) -> None:
-        replica, _ = replica_of(0)
+        replica, _ = replica_of()
         source = TcpSource(server.address, token="secret", streams=1)
 
         def stop(key: Any, data: Any) -> None:
@@ -284,7 +277,7 @@ def test_whatever_is_sent_to_the_server_it_serves_on(side: Side) -> None:
                     link.send(strange(rng))
         # Places of those who are being let go are free again soon.
         source = TcpSource(server.address)
-        replica, held = replica_of(0)
+        replica, held = replica_of()
         until(lambda: tried(lambda: follow(replica, source)))
         assert same_bits(held, side.trained.published(0))
         source.close()
@@ -336,20 +329,26 @@ def test_a_hostile_publisher_is_refused_without_a_crash_or_room_made_for_its_cla
             bad[rng.randrange(len(bad))] = rng.randrange(256)
         return bytes(bad)
 
-    answers = [
+    invalid = [
         said(Manifests([1 << 40])),
+        said(Manifests([1 << 63])),
         said(Manifests([-5])),
         said(Manifests([8 << 20] * 60)),
+        said(Manifests([3]), b"abc"),
         said(PartHeader(5), b"12345"),
         said({"type": "manifests", "sizes": "many"}),
+        struct.pack("<I", 9) + b"\x81\xa4type" + NOT_UTF8,
         b"\xff\xff\xff\x7f",
+    ]
+    damaged = [
         *(said(Manifests([len(good)]), torn(good)) for _ in range(20)),
         *(rng.randbytes(60) for _ in range(5)),
     ]
-    for answer in answers:
+    for answer in (*invalid, *damaged):
+        refuses = pytest.raises if answer in invalid else contextlib.suppress
         with greeting(answer) as port:
             source = TcpSource(f"127.0.0.1:{port}")
-            with contextlib.suppress(CorruptData):
+            with refuses(CorruptData):
                 assert source.plan(None)[0].version_id == manifest.version_id
             source.close()
     with greeting(said(PartHeader(1 << 40))) as port:

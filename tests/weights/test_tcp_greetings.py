@@ -9,8 +9,8 @@ from collections.abc import Generator
 
 import pytest
 
-from tests.weights.published import Side, follow, same_bits
-from tests.weights.test_tcp import replica_of, until
+from tests.weights.published import Side, follow, replica_of, same_bits
+from tests.weights.test_tcp import until
 from whetstone.weights.source import PublisherUnreachable
 from whetstone.weights.tcp_client import TcpSource
 from whetstone.weights.tcp_server import TcpServer
@@ -53,7 +53,7 @@ def test_silent_connections_keep_no_replica_out(side: Side, says: bytes, ends: b
     server = TcpServer(side.store, token="secret", greeting_s=3600.0, silence_s=3600.0)
     with server, silent(server.port, 300, says, ends):
         source = TcpSource(server.address, token="secret", streams=2)
-        replica, held = replica_of(0)
+        replica, held = replica_of()
         follow(replica, source)
         assert same_bits(held, side.trained.published(0))
         source.close()

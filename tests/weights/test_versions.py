@@ -29,7 +29,7 @@ from whetstone.weights.streams import CorruptData
 from whetstone.weights.version_store import VersionStore
 
 
-def test_a_replica_follows_bit_for_bit_and_a_late_one_takes_a_copy_and_what_follows(side: Side) -> None:
+def test_a_replica_follows_bit_for_bit_and_a_late_one_takes_a_copy(side: Side) -> None:
     source = StoreSource(side.store)
     held = side.trained.published(0)
     replica = WeightReplica(held, "tiny")
@@ -134,7 +134,7 @@ def test_damaged_parts_change_nothing_and_the_replica_stays_on_its_version(side:
     assert same_bits(held, side.trained.published(0 if full else 1))
 
 
-def test_a_replica_whose_weights_are_not_what_it_says_refuses_the_changes(side: Side) -> None:
+def test_a_replica_with_other_weights_than_its_version_refuses_the_changes(side: Side) -> None:
     source = StoreSource(side.store)
     held = side.trained.published(0)
     replica = WeightReplica(held, "tiny")
@@ -165,7 +165,7 @@ def test_another_model_is_refused_by_name(side: Side, change: Any, said: str) ->
         follow(WeightReplica(side.trained.published(0), "other"), StoreSource(side.store))
 
 
-def test_numbers_rise_and_tensors_stay_what_they_are(side: Side) -> None:
+def test_numbers_increase_and_tensors_keep_their_shapes(side: Side) -> None:
     side.publish(3)
     with pytest.raises(ValueError, match="version 3 after version 3"):
         side.publish(3)
