@@ -30,7 +30,13 @@ from whetstone.report.metrics import read_metrics
 from whetstone.rollout.flow_rules import BatchComposition, FlowRules
 from whetstone.rollout.identity import Identity
 from whetstone.rollout.ledger import unaccounted
-from whetstone.rollout.protocol import LeaseRequest, LeaseResponse, TrainerRequest
+from whetstone.rollout.protocol import (
+    BatchPending,
+    DeliveryRequest,
+    LeaseRequest,
+    LeaseResponse,
+    TrainerRequest,
+)
 from whetstone.rollout.scheduler import Delivery
 from whetstone.rollout.service import wire
 from whetstone.rollout.service.app import serve_flow
@@ -195,7 +201,7 @@ async def work(port: int, replicas: int, room: int, prompts: int, steps: int, pa
                 facts = facts_at(grant.problem, meta, "", [0.0, 1.0] * 4, [512] * 8, served.version)
                 ready.append(Delivery(grant.serial, grant.draw, {"policy": (facts, payload)}))
             if ready:
-                await link.ask("/v1/deliver", wire.delivery_frame(name, ready))
+                await link.ask("/v1/deliver", wire.frame(wire.encode(DeliveryRequest(name, ready))))
 
     running = [asyncio.create_task(replica(f"r{n}")) for n in range(replicas)]
     link = Link(port)
@@ -203,7 +209,7 @@ async def work(port: int, replicas: int, room: int, prompts: int, steps: int, pa
     for version in range(steps):
         wish = TrainerRequest("policy", version, latest, version or None, 20.0)
         while isinstance(
-            made := wire.read_batch(await link.ask("/v1/batch", msgspec.msgpack.encode(wish))), str
+            made := wire.read_batch(await link.ask("/v1/batch", wire.encode(wish))), BatchPending
         ):
             pass
         if len(made.groups) != prompts:

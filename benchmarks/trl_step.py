@@ -119,24 +119,21 @@ def sampling_flow(
 ) -> Any:
     """The flow of synchronous steps over ``tasks``; settings as in a recipe."""
     from whetstone.core.settings import Sampling
+    from whetstone.environments.episode import POLICY
     from whetstone.environments.replies import EngineReplies
     from whetstone.environments.settings import EnvironmentSection
     from whetstone.environments.single_turn import SingleTurn
     from whetstone.rollout.local_flow import LocalFlow
+    from whetstone.rollout.sampling import GroupSampler
     from whetstone.rollout.source import PromptSource
 
     asked = EnvironmentSection.model_validate(environment)
     limit = asked.max_prompt_tokens
-    return LocalFlow(
-        PromptSource(tasks, seed=0),
-        SingleTurn(asked),
-        judge,
-        EngineReplies(engine, tokenizer, Sampling.model_validate(sampling), max_prompt_tokens=limit),
-        spec,
-        prompts_per_step=prompts,
-        samples_per_prompt=group,
-        seed=0,
-    )
+    params = Sampling.model_validate(sampling)
+    replies = {POLICY: EngineReplies(engine, tokenizer, params, max_prompt_tokens=limit)}
+    sample = GroupSampler(SingleTurn(asked), judge, replies, group, 0, None)
+    source = PromptSource(tasks, seed=0)
+    return LocalFlow(source, sample, replies, {POLICY: spec}, prompts_per_step=prompts).for_model(POLICY)
 
 
 def run_trl(args: argparse.Namespace) -> list[float]:
