@@ -20,10 +20,9 @@ from tests.rollout.flow_process import IDENTITY, FlowProcess
 from whetstone.core.errors import UserError
 from whetstone.rollout.async_flow import AsyncFlow
 from whetstone.rollout.file_log import FileLog
-from whetstone.rollout.flow_rules import FlowRules
+from whetstone.rollout.flow_rules import FlowRefusal, FlowRules
 from whetstone.rollout.group_facts import MOST_TOKENS, GroupFacts
 from whetstone.rollout.protocol import LeaseRequest
-from whetstone.rollout.refusal import FlowRefusal
 from whetstone.rollout.scheduler import FlowScheduler
 from whetstone.rollout.service import wire
 from whetstone.rollout.service.client import FlowClient

@@ -21,10 +21,9 @@ from whetstone.core.errors import UserError
 from whetstone.rollout.events import Event
 from whetstone.rollout.file_log import FileLog
 from whetstone.rollout.filters import drop_reason_of_rewards
-from whetstone.rollout.flow_rules import BatchComposition, FlowRules
+from whetstone.rollout.flow_rules import BatchComposition, FlowRefusal, FlowRules
 from whetstone.rollout.group_facts import GroupFacts, LogLocation
 from whetstone.rollout.ledger import unaccounted
-from whetstone.rollout.refusal import FlowRefusal
 from whetstone.rollout.scheduler import Delivery, FlowScheduler
 from whetstone.rollout.source import PromptSource
 from whetstone.rollout.state import BatchRecord, Offer, new_state

@@ -8,10 +8,9 @@ from tests.rollout.doubles import started
 from whetstone.algorithm.named import algorithm_named
 from whetstone.core.sample import Group, Sample
 from whetstone.report.ledger import latest_tokens, ledger_line, ledger_rows
-from whetstone.rollout.flow_rules import FlowRules
+from whetstone.rollout.flow_rules import FlowRefusal, FlowRules
 from whetstone.rollout.group_facts import GroupFacts, facts_of
 from whetstone.rollout.ledger import TokenLedger, unaccounted, wasted_share
-from whetstone.rollout.refusal import FlowRefusal
 from whetstone.rollout.scheduler import Delivery, LeaseGrant
 from whetstone.rollout.state import Offer
 from whetstone.rollout.status import composition_costs, token_totals

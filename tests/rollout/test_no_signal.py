@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tests.rollout.doubles import finish, started, take
-from whetstone.rollout.flow_rules import FlowRules
+from whetstone.rollout.flow_rules import FlowRefusal, FlowRules
 from whetstone.rollout.protocol import BatchPending, BatchResponse, TrainerRequest
-from whetstone.rollout.refusal import FlowRefusal
 from whetstone.rollout.remote_flow import RemoteFlow
 from whetstone.rollout.state import BatchRecord, Offer
 

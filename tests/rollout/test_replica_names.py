@@ -10,10 +10,9 @@ import pytest
 
 from tests.rollout.flow_process import ENOUGH_S, IDENTITY, FlowProcess
 from tests.rollout.test_flow_service import NAMES, SeededEngine, replica, train
-from whetstone.rollout.flow_rules import FlowRules
+from whetstone.rollout.flow_rules import FlowRefusal, FlowRules
 from whetstone.rollout.leasing import TAKEOVER_S, ReplicaState
 from whetstone.rollout.protocol import LeaseRequest, LeaseResponse, LeasesReturned
-from whetstone.rollout.refusal import FlowRefusal
 from whetstone.rollout.remote_flow import RemoteFlow
 from whetstone.rollout.service.client import FlowClient
 from whetstone.rollout.state import Offer

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from whetstone.rollout.flow_rules import FlowRefusal
 from whetstone.rollout.group_facts import LogLocation
 from whetstone.rollout.protocol import (
     LONGEST_WAIT_S,
@@ -22,7 +23,6 @@ from whetstone.rollout.protocol import (
     LeasesReturned,
     TrainerRequest,
 )
-from whetstone.rollout.refusal import FlowRefusal
 from whetstone.rollout.scheduler import FlowScheduler
 from whetstone.rollout.state import BatchRecord, Offer
 from whetstone.rollout.status import Activity, FlowUsage, batch_wait_reason, stalls, status_of

@@ -1,4 +1,4 @@
-"""The rules of a run's dataflow."""
+"""The rules of a run's dataflow, and the error for requests that break them."""
 
 from __future__ import annotations
 
@@ -66,3 +66,11 @@ class FlowRules(Struct, frozen=True, kw_only=True):
             raise UserError("failures, kept checkpoints and prompts without a group must be at least 1")
         if min(self.lease_s, self.silence_s) <= 0:
             raise UserError("lease and silence times must be greater than 0 seconds")
+
+
+class FlowRefusal(UserError):
+    """A request that the flow refuses every time; a retry cannot help."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code

@@ -9,8 +9,7 @@ from msgspec import Struct, field
 
 from whetstone.rollout.batch_composition import deal_shares, groups_missing, prompts_admitted, wants_refill
 from whetstone.rollout.events import DrawsLeased, Event, PromptsDrawn
-from whetstone.rollout.flow_rules import FlowRules
-from whetstone.rollout.refusal import FlowRefusal
+from whetstone.rollout.flow_rules import FlowRefusal, FlowRules
 from whetstone.rollout.source import PromptSource
 from whetstone.rollout.state import FlowState
 

@@ -19,6 +19,7 @@ from whetstone.rollout.batch_composition import (
     age,
     batch_from_buffer,
     batch_from_round,
+    no_signal_reason,
     prompts_admitted,
 )
 from whetstone.rollout.events import (
@@ -38,12 +39,10 @@ from whetstone.rollout.events import (
     apply,
 )
 from whetstone.rollout.filters import drop_reason_of_rewards
-from whetstone.rollout.flow_rules import FlowRules
+from whetstone.rollout.flow_rules import FlowRefusal, FlowRules
 from whetstone.rollout.group_facts import MOST_TOKENS, GroupFacts, LogLocation
-from whetstone.rollout.learning_signal import no_signal_reason
 from whetstone.rollout.leasing import ReplicaState, lease_more, replica_quota
 from whetstone.rollout.ledger import DEAD, DUPLICATE
-from whetstone.rollout.refusal import FlowRefusal
 from whetstone.rollout.source import PromptSource
 from whetstone.rollout.state import BatchRecord, FlowState, ModelState, Offer, new_state
 

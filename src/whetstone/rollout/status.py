@@ -8,8 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from whetstone.rollout.audit import TRAINED
-from whetstone.rollout.batch_composition import blocking_draw
-from whetstone.rollout.learning_signal import dropped_counts
+from whetstone.rollout.batch_composition import blocking_draw, dropped_counts
 from whetstone.rollout.ledger import wasted_share
 from whetstone.rollout.scheduler import FlowScheduler
 from whetstone.rollout.state import FlowState, ModelState

@@ -28,10 +28,9 @@ from whetstone.core.http.service_host import RequestLog
 from whetstone.core.http.settings import Address, HostLimits
 from whetstone.rollout.async_flow import AsyncFlow, batch_response
 from whetstone.rollout.file_log import FileLog
-from whetstone.rollout.flow_rules import FlowRules
+from whetstone.rollout.flow_rules import FlowRefusal, FlowRules
 from whetstone.rollout.identity import Identity
 from whetstone.rollout.protocol import BatchPending, LeaseRequest, LeasesReturned, TrainerRequest
-from whetstone.rollout.refusal import FlowRefusal
 from whetstone.rollout.scheduler import FlowScheduler
 from whetstone.rollout.service import wire
 from whetstone.rollout.source import PromptSource

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from whetstone.core.errors import UserError
 from whetstone.core.http.client_addresses import authorization, server_urls
 from whetstone.core.http.error_body import ErrorReply
+from whetstone.rollout.flow_rules import FlowRefusal
 from whetstone.rollout.identity import Identity
 from whetstone.rollout.protocol import (
     BatchPending,
@@ -29,7 +30,6 @@ from whetstone.rollout.protocol import (
     LeasesReturned,
     TrainerRequest,
 )
-from whetstone.rollout.refusal import FlowRefusal
 from whetstone.rollout.scheduler import Delivery
 from whetstone.rollout.service import wire
 from whetstone.rollout.state import Offer

@@ -12,8 +12,8 @@ from whetstone.core.run_lock import is_locked
 from whetstone.report.audit import audit_rows, read_audit
 from whetstone.report.ledger import latest_tokens, ledger_line
 from whetstone.report.metrics import Record, read_metrics
+from whetstone.rollout.flow_rules import FlowRefusal
 from whetstone.rollout.identity import Identity
-from whetstone.rollout.refusal import FlowRefusal
 from whetstone.rollout.service.client import FlowClient
 from whetstone.run.recipe import load_recipe
 from whetstone.run.run_dir import LOGS, flow_url_of
