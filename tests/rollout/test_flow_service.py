@@ -152,8 +152,6 @@ def test_staleness_0_over_http_is_the_synchronous_flow_through_any_kill(server: 
         saved = flow.state()
         batches += await train(flow, 2, 3)
         # The replica vanishes with leases in its hands, and the flow is killed while nobody works.
-        for task in list(doomed._tasks.values()):  # pyright: ignore[reportPrivateUsage]
-            task.cancel()
         await doomed_client.close()
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)

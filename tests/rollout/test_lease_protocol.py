@@ -20,9 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from whetstone.core.errors import UserError
 from whetstone.rollout.events import Event
 from whetstone.rollout.file_log import FileLog
-from whetstone.rollout.filters import drop_reason_of_rewards
 from whetstone.rollout.flow_rules import BatchComposition, FlowRefusal, FlowRules
-from whetstone.rollout.group_facts import GroupFacts, LogLocation
+from whetstone.rollout.group_facts import GroupFacts, LogLocation, drop_reason_of_rewards
 from whetstone.rollout.ledger import unaccounted
 from whetstone.rollout.scheduler import Delivery, FlowScheduler
 from whetstone.rollout.source import PromptSource

@@ -22,8 +22,8 @@ from whetstone.environments.environment import Environment
 from whetstone.environments.episode import Episode, Rollout
 from whetstone.environments.prompt import Prompt
 from whetstone.environments.replies import EngineReplies
-from whetstone.rollout.filters import drop_reason
 from whetstone.rollout.flow import Flow
+from whetstone.rollout.group_facts import drop_reason
 from whetstone.rollout.local_flow import LocalFlow
 from whetstone.rollout.sampling import GroupSampler
 from whetstone.rollout.source import PromptSource

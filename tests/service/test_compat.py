@@ -262,7 +262,7 @@ def test_cases_as_a_list_and_as_rows_are_read_too(fusion: ServiceProcess) -> Non
     row: dict[str, Any] = ROW
     for data in ({"test_cases": [case, case]}, {"test": [*row["test"], *row["test"]]}):
         config = {"language": "python", "provided_data": data}
-        status, said = fusion.ask("POST", "/common_evaluate", {"completion": ADDS, "config": config})
+        status, said = fusion.ask("POST", "/common_evaluate_batch", {"completion": ADDS, "config": config})
         assert (status, said["accepted"], len(said["tests"])) == (200, True, 2), said
 
 
@@ -283,7 +283,7 @@ MALFORMED = {
 @pytest.mark.parametrize(
     "path",
     [
-        *("/run_code", "/run_jupyter", "/submit", "/common_evaluate", "/common_evaluate_batch"),
+        *("/run_code", "/run_jupyter", "/submit", "/common_evaluate_batch"),
         *("/get_prompts", "/get_prompt_by_id"),
     ],
 )

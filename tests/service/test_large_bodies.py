@@ -40,7 +40,7 @@ _BODIES: dict[str, tuple[str, bytes]] = {
     "beside a problem": ("/v1/judge", body({**_ONE, "problem": sum_problem(meta={"a": "HOLE"})}, _LISTS)),
     "items": ("/v1/judge/batch", body({"items": "HOLE"}, _LISTS)),
     "mappings": ("/v1/judge", body({**_ONE, "options": {"a": "HOLE"}}, b"[" + b"{}," * _MANY + b"{}]")),
-    "numbers": ("/common_evaluate", body(evaluation([["HOLE"]]), b"[" + b"1," * 6_000_000 + b"1]")),
+    "numbers": ("/common_evaluate_batch", body(evaluation([["HOLE"]]), b"[" + b"1," * 6_000_000 + b"1]")),
     "text": (
         "/get_prompts",
         body({"dataset": "", "config": {"provided_data": [{"a": "HOLE"}]}}, b"[" + b'"",' * _MANY + b"1]"),

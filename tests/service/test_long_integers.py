@@ -11,7 +11,8 @@ import pytest
 from whetstone.core.http.refusal import RequestRefused
 from whetstone.core.long_integers import MOST_DIGITS, format_integer, is_short, parse_integer, read_json
 from whetstone.core.problem import CallTests, Problem
-from whetstone.service.compat.tables import _call_case
+from whetstone.service.compat.schemas import TestConfig
+from whetstone.service.compat.tables import Table, build_problem
 from whetstone.service.decoding import read_json as read_request
 
 DIGITS = "1" + "0" * 4999 + "7"
@@ -30,12 +31,15 @@ def test_long_integers_in_a_request_are_read(text: str) -> None:
 
 
 def test_a_problem_in_a_request_has_long_integers() -> None:
-    tests = f'{{"kind": "call", "function": "f", "cases": [{{"args": [{DIGITS}], "expected": -{DIGITS}}}]}}'
-    body = f'{{"id": "p", "statement": "", "tests": {tests}}}'.encode()
-    problem = read_request(body, Problem, "the body")
-    assert isinstance(problem.tests, CallTests)
-    assert problem.tests.cases[0].args == [NUMBER]
-    assert _call_case(DIGITS, f"[{DIGITS}]", True).expected == [NUMBER]
+    cases = f'{{"kind": "call", "function": "f", "cases": [{{"args": [{DIGITS}], "expected": -{DIGITS}}}]}}'
+    body = f'{{"id": "p", "statement": "", "tests": {cases}}}'.encode()
+    tests = read_request(body, Problem, "the body").tests
+    assert isinstance(tests, CallTests)
+    assert tests.cases[0].args == [NUMBER]
+    table = Table([DIGITS], [f"[{DIGITS}]"], fn_name="f", json_input=True)
+    tests = build_problem(TestConfig(), table, "", "p").tests
+    assert isinstance(tests, CallTests)
+    assert tests.cases[0].expected == [NUMBER]
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,6 @@ GOOD: dict[str, Any] = {
         **{"fetch_files": ["a/b"], "memory_limit_MB": 64},
     },
     "/run_jupyter": {"cells": ["1", "x"], "total_timeout": 1, "files": {}, "fetch_files": []},
-    "/common_evaluate": _SUBMIT,
     "/common_evaluate_batch": _SUBMIT,
     "/submit": _SUBMIT,
 }

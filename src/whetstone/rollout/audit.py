@@ -8,8 +8,7 @@ from typing import TypeVar
 from msgspec import Struct, field
 
 from whetstone.algorithm.loss_free import UNSCORED
-from whetstone.rollout.filters import ZERO_VARIANCE
-from whetstone.rollout.group_facts import GroupFacts
+from whetstone.rollout.group_facts import ZERO_VARIANCE, GroupFacts
 
 # Bins of lengths for each power of two. Lengths up to 45 tokens have a bin of their own.
 _BINS_PER_OCTAVE = 32

@@ -1,5 +1,5 @@
 """Facts about a finished group that the dataflow uses without decoding it: rewards, lengths, versions,
-source.
+source; and the rules that decide which groups carry no learning signal.
 
 The group itself crosses the flow as bytes. The replica encodes them once and the trainer decodes them once.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections import Counter
+from collections.abc import Sequence
 from itertools import compress
 from statistics import fmean, stdev
 
@@ -16,9 +17,11 @@ import msgspec
 from msgspec import Struct
 
 from whetstone.algorithm.algorithm import Algorithm
-from whetstone.algorithm.loss_free import loss_free_reasons
+from whetstone.algorithm.loss_free import REJECTED, UNSCORED, loss_free_reasons
 from whetstone.core.sample import Group
 
+# All rewards are equal, so every advantage would be zero.
+ZERO_VARIANCE = "zero_variance"
 # More tokens of a reply are a defect of a replica; their sums must fit into the integers of the log.
 MOST_TOKENS = 1 << 32
 
@@ -113,3 +116,22 @@ def decode_group(data: bytes) -> Group:
 def checksum(data: bytes | memoryview) -> int:
     """Return the CRC-32 of the bytes of a group or a message."""
     return zlib.crc32(data)
+
+
+def drop_reason(group: Group, spec: Algorithm) -> str | None:
+    """Return why ``spec`` does not train on a group, or None if it does."""
+    rewards = [spec.trained_reward(sample) for sample in group.samples]
+    if spec.cross_entropy:
+        # A cross-entropy has no baseline, so one reply is enough.
+        return REJECTED if all(reward is None for reward in rewards) else None
+    return drop_reason_of_rewards(rewards, drop_zero_variance=spec.drop_zero_variance)
+
+
+def drop_reason_of_rewards(rewards: Sequence[float | None], *, drop_zero_variance: bool) -> str | None:
+    """Return the drop reason of a group with these rewards; a reward is None if the sample has none."""
+    scored = [reward for reward in rewards if reward is not None]
+    if len(scored) < 2:
+        return UNSCORED
+    if drop_zero_variance and min(scored) == max(scored):
+        return ZERO_VARIANCE
+    return None

@@ -12,8 +12,7 @@ import msgspec
 from msgspec import Struct, field
 
 from whetstone.algorithm.loss_free import REJECTED, TRUNCATED, UNSCORED
-from whetstone.rollout.filters import ZERO_VARIANCE
-from whetstone.rollout.group_facts import GroupFacts
+from whetstone.rollout.group_facts import ZERO_VARIANCE, GroupFacts
 
 # The token is older than the staleness allows, in a group that is trained (`flow.batch_composition: mask`).
 TOO_OLD = "too_old"

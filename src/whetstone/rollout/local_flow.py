@@ -21,9 +21,8 @@ from whetstone.core.sample import Batch, Group
 from whetstone.engine.engine import Sleeper
 from whetstone.environments.replies import EngineReplies
 from whetstone.rollout.batch_composition import SURPLUS
-from whetstone.rollout.filters import drop_reason
 from whetstone.rollout.flow import Flow, FlowBatch, FlowReport, ProcessGroup
-from whetstone.rollout.group_facts import facts_of
+from whetstone.rollout.group_facts import drop_reason, facts_of
 from whetstone.rollout.ledger import TokenLedger
 from whetstone.rollout.replica import SamplingProgress
 from whetstone.rollout.sampling import GroupSampler

@@ -38,9 +38,8 @@ from whetstone.rollout.events import (
     WeightsPublished,
     apply,
 )
-from whetstone.rollout.filters import drop_reason_of_rewards
 from whetstone.rollout.flow_rules import FlowRefusal, FlowRules
-from whetstone.rollout.group_facts import MOST_TOKENS, GroupFacts, LogLocation
+from whetstone.rollout.group_facts import MOST_TOKENS, GroupFacts, LogLocation, drop_reason_of_rewards
 from whetstone.rollout.leasing import ReplicaState, lease_more, replica_quota
 from whetstone.rollout.ledger import DEAD, DUPLICATE
 from whetstone.rollout.source import PromptSource

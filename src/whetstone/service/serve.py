@@ -15,7 +15,7 @@ from whetstone.core.http.server import listen, server
 from whetstone.core.http.settings import Address
 from whetstone.core.problem import Problem
 from whetstone.judge import Judge
-from whetstone.service import endpoints, health
+from whetstone.service import endpoints
 from whetstone.service.client import JudgeClient
 from whetstone.service.compat import datasets, evaluate, run_code
 from whetstone.service.endpoint_app import EndpointApp, EndpointCall, HttpEndpoint, openapi
@@ -56,7 +56,7 @@ def serve(
 
 
 ENDPOINTS = (
-    *(*health.ENDPOINTS, *endpoints.ENDPOINTS),
+    *endpoints.ENDPOINTS,
     *(*run_code.ENDPOINTS, *evaluate.ENDPOINTS, *datasets.ENDPOINTS),
 )
 

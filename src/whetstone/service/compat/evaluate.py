@@ -1,4 +1,4 @@
-"""POST /common_evaluate, /common_evaluate_batch and /submit: judge the program in a reply."""
+"""POST /common_evaluate_batch and /submit: judge the program in a reply."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SHOWN_CHARS = 1000
 
 
 async def evaluate(call: EndpointCall) -> Response:
-    """Serve POST /common_evaluate and /common_evaluate_batch."""
+    """Serve POST /common_evaluate_batch."""
     request = await call.message(SubmitRequest)
     return json_response(await _evaluate(call, request))
 
@@ -232,8 +232,7 @@ ENDPOINTS = tuple(
         invalid_status=422,
     )
     for path, handler, says, refuses in (
-        ("/common_evaluate", evaluate, "ScaleBox: judge by a list of cases.", (400, 500, 501)),
-        ("/common_evaluate_batch", evaluate, "ScaleBox: judge by a table of cases.", (400, 500, 501)),
+        ("/common_evaluate_batch", evaluate, "ScaleBox: judge by a table or a list.", (400, 500, 501)),
         ("/submit", submit, "SandboxFusion: judge by provided data, or a dataset.", (400, 404, 500, 501)),
     )
 )

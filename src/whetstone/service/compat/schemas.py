@@ -117,7 +117,7 @@ class TestConfig(Struct, frozen=True):
 
 
 class SubmitRequest(Struct, frozen=True):
-    """POST /submit, /common_evaluate, /common_evaluate_batch."""
+    """POST /submit, /common_evaluate_batch."""
 
     completion: str
     dataset: str = ""
