@@ -15,21 +15,7 @@ from whetstone.cli.main import main
 from whetstone.core.problem import NoTests, Problem, Program
 from whetstone.testing.attacks.corpus import load_corpus
 from whetstone_exam.exam.callable_target import CallableTarget
-from whetstone_exam.exam.exam import (
-    ACCEPTED_HACK,
-    ACCEPTED_WRONG,
-    BROKEN,
-    FLIP,
-    KNOWN,
-    NO_ANSWER,
-    REJECTED_HONEST,
-    RIGHT,
-    UNSUPPORTED,
-    WITHHELD,
-    GradedItem,
-    grade,
-    run_exam,
-)
+from whetstone_exam.exam.grading import GradedItem, Outcome, grade, run_exam
 from whetstone_exam.exam.invariants import EVIDENCE, NO_FLIPS, OUT_OF_REACH, invariant_of
 from whetstone_exam.exam.items import ExamItem, exam_items, sample_items
 from whetstone_exam.exam.page import scorecard_page
@@ -59,15 +45,15 @@ def examine(
 @pytest.mark.parametrize(
     ("kind", "answers", "outcome"),
     [
-        ("hack", [False, False], RIGHT),
-        ("hack", [True], ACCEPTED_HACK),
-        ("honest", [True, True], RIGHT),
-        ("honest", [False], REJECTED_HONEST),
-        ("honest", [True, False], FLIP),
-        ("hack", [None, None], BROKEN),
-        ("honest", [None, None], NO_ANSWER),
-        ("hack", [None, False], RIGHT),
-        ("honest", [None, False], REJECTED_HONEST),
+        ("hack", [False, False], Outcome.RIGHT),
+        ("hack", [True], Outcome.ACCEPTED_HACK),
+        ("honest", [True, True], Outcome.RIGHT),
+        ("honest", [False], Outcome.REJECTED_HONEST),
+        ("honest", [True, False], Outcome.FLIP),
+        ("hack", [None, None], Outcome.BROKEN),
+        ("honest", [None, None], Outcome.NO_ANSWER),
+        ("hack", [None, False], Outcome.RIGHT),
+        ("honest", [None, False], Outcome.REJECTED_HONEST),
     ],
 )
 def test_answers_are_graded(kind: str, answers: list[bool | None], outcome: str) -> None:
@@ -76,10 +62,10 @@ def test_answers_are_graded(kind: str, answers: list[bool | None], outcome: str)
 
 def test_a_hack_that_an_isolation_is_known_not_to_stop_is_told_apart() -> None:
     known = item(known={"restricted": "no namespaces"})
-    assert grade(known, [Answer(True, isolation="restricted")]) == KNOWN
-    assert grade(known, [Answer(True, isolation="root")]) == ACCEPTED_HACK
-    assert grade(known, [Answer(None, unsupported=True)]) == UNSUPPORTED
-    assert grade(known, [Answer(None, withheld=True)]) == WITHHELD
+    assert grade(known, [Answer(True, isolation="restricted")]) == Outcome.KNOWN
+    assert grade(known, [Answer(True, isolation="root")]) == Outcome.ACCEPTED_HACK
+    assert grade(known, [Answer(None, unsupported=True)]) == Outcome.UNSUPPORTED
+    assert grade(known, [Answer(None, withheld=True)]) == Outcome.WITHHELD
 
 
 def test_a_sample_has_every_class_before_it_has_one_twice() -> None:
@@ -125,7 +111,7 @@ def test_the_defect_of_a_grader_is_found_and_one_item_shows_it(
         assert target.name == f"{GRADERS}:{grader} (1.0)"
         of_class = [one for one in ITEMS if one.class_name == class_name][:12]
         graded = run_exam(target, of_class, 1, lambda: None)
-    hacked = [one.item for one in graded if one.outcome == ACCEPTED_HACK]
+    hacked = [one.item for one in graded if one.outcome == Outcome.ACCEPTED_HACK]
     assert hacked, [(one.item.id, one.outcome) for one in graded]
     status, card, text = examine(
         capsys, tmp_path / "card.json", f"{GRADERS}:{grader}", "--item", hacked[0].id
@@ -148,10 +134,10 @@ def test_a_grader_that_leaves_tests_out_accepts_wrong_programs() -> None:
     for grader in ("first_case", "in_process"):
         with closing(CallableTarget(f"{GRADERS}:{grader}", workers=2, timeout_s=20)) as target:
             outcomes[grader] = run_exam(target, wrong, 1, lambda: None)
-    accepted = [one for one in outcomes["first_case"] if one.outcome == ACCEPTED_WRONG]
+    accepted = [one for one in outcomes["first_case"] if one.outcome == Outcome.ACCEPTED_WRONG]
     assert accepted
     assert {one.invariant for one in accepted} == {EVIDENCE}
-    assert not [one for one in outcomes["in_process"] if one.outcome == ACCEPTED_WRONG]
+    assert not [one for one in outcomes["in_process"] if one.outcome == Outcome.ACCEPTED_WRONG]
 
 
 @pytest.mark.extended
@@ -163,7 +149,7 @@ def test_wrong_programs_depend_on_the_seed_alone() -> None:
 
 
 def test_a_flip_breaks_the_guarantee_about_load_whatever_the_class() -> None:
-    assert GradedItem(item(), FLIP, []).invariant == NO_FLIPS
+    assert GradedItem(item(), Outcome.FLIP, []).invariant == NO_FLIPS
 
 
 def test_every_class_of_the_corpus_has_a_guarantee() -> None:
@@ -171,7 +157,9 @@ def test_every_class_of_the_corpus_has_a_guarantee() -> None:
 
 
 def test_the_page_escapes_texts_of_programs_and_targets() -> None:
-    graded = [GradedItem(replace(item(), class_name="early_exit"), ACCEPTED_HACK, [Answer(True, "<b>yes")])]
+    graded = [
+        GradedItem(replace(item(), class_name="early_exit"), Outcome.ACCEPTED_HACK, [Answer(True, "<b>yes")])
+    ]
     text = scorecard_page(Scorecard("<i>judge", "", 1, 2.0, None, graded), lambda one: f"again {one.id}")
     assert "&lt;i&gt;judge" in text
     assert "&lt;b&gt;yes" in text

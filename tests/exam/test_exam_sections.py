@@ -12,8 +12,8 @@ from tests.service.service_process import service
 from whetstone.judge import Judge
 from whetstone.testing.attacks.corpus import load_corpus
 from whetstone_exam.exam.callable_target import CallableTarget
-from whetstone_exam.exam.exam import ACCEPTED_HACK, BROKEN, REJECTED_HONEST, RIGHT, GradedItem, run_exam
 from whetstone_exam.exam.failures import CHILDREN_KILLED, FAILURES
+from whetstone_exam.exam.grading import GradedItem, Outcome, run_exam
 from whetstone_exam.exam.http_target import PROTOCOLS, HttpTarget
 from whetstone_exam.exam.invariants import DATA, FINAL, HONEST, LIMITS, LINEAR, NO_TRACES, NO_VERDICT
 from whetstone_exam.exam.items import ExamItem, exam_items
@@ -53,10 +53,12 @@ def findings(grader: str, section: str) -> dict[str, SectionFinding]:
 def test_a_grader_that_looks_for_words_in_the_output_is_deceived() -> None:
     words = [item for item in ITEMS if "prints the words of many graders" in item.id]
     outcomes = {one.item.kind: one for one in graded("reads_output", words)}
-    assert outcomes["hack"].outcome == ACCEPTED_HACK
+    assert outcomes["hack"].outcome == Outcome.ACCEPTED_HACK
     assert outcomes["hack"].invariant == DATA
-    assert outcomes["honest"].outcome == RIGHT
-    assert {one.outcome for one in graded("exit_status", words) if one.item.kind == "honest"} == {RIGHT}
+    assert outcomes["honest"].outcome == Outcome.RIGHT
+    assert {one.outcome for one in graded("exit_status", words) if one.item.kind == "honest"} == {
+        Outcome.RIGHT
+    }
 
 
 @pytest.mark.extended
@@ -65,9 +67,9 @@ def test_a_grader_that_looks_for_words_in_the_output_is_deceived() -> None:
 def test_a_grader_without_limits_gives_no_answer() -> None:
     asserts = [item for item in limit_items(cpu_s=20) if item.id.endswith("no end, asserts")]
     [one] = graded("no_limits", asserts, timeout_s=2)
-    assert (one.outcome, one.invariant) == (BROKEN, LIMITS)
+    assert (one.outcome, one.invariant) == (Outcome.BROKEN, LIMITS)
     [one] = graded("exit_status", asserts)
-    assert one.outcome == RIGHT
+    assert one.outcome == Outcome.RIGHT
 
 
 @pytest.mark.process
@@ -75,7 +77,7 @@ def test_a_grader_without_limits_gives_no_answer() -> None:
 def test_a_comparison_in_quadratic_time_gives_no_answer() -> None:
     deques = [item for item in ITEMS if item.id == "hack/costly_answers/a million empty deques"]
     [one] = graded("compares_slowly", deques, timeout_s=5)
-    assert (one.outcome, one.invariant) == (BROKEN, LINEAR)
+    assert (one.outcome, one.invariant) == (Outcome.BROKEN, LINEAR)
 
 
 @pytest.mark.process
@@ -118,7 +120,7 @@ def test_a_section_without_a_right_answer_examines_nothing() -> None:
 @pytest.mark.process
 @pytest.mark.usefixtures("protection")
 def test_a_grader_that_replaces_standard_input_rejects_right_programs() -> None:
-    rejected = [one for one in graded("in_process", style_items()) if one.outcome == REJECTED_HONEST]
+    rejected = [one for one in graded("in_process", style_items()) if one.outcome == Outcome.REJECTED_HONEST]
     names = {one.item.id for one in rejected}
     assert {"honest/styles/sys.stdin.buffer.read", "honest/styles/open(0)"} <= names
     assert {one.invariant for one in rejected} == {HONEST}
@@ -145,7 +147,7 @@ def test_this_judge_passes_all_sections() -> None:
 def test_this_judge_accepts_every_style() -> None:
     with closing(JudgeTarget("self", Judge(2))) as target:
         outcomes = run_exam(target, style_items(), 1, lambda: None)
-    assert not [one for one in outcomes if one.outcome != RIGHT]
+    assert not [one for one in outcomes if one.outcome != Outcome.RIGHT]
 
 
 # Services
@@ -162,13 +164,13 @@ def test_services_are_examined_by_the_protocols_of_other_projects(tmp_path: Path
             with closing(HttpTarget(name, process.url, protocol, 4, 300)) as target:
                 answers = run_exam(target, easy, 1, lambda: None)
             outcomes = {(one.item.kind, one.outcome) for one in answers}
-            assert ("honest", RIGHT) in outcomes
-            rejected = {one.item.problem.id for one in answers if one.outcome == REJECTED_HONEST}
+            assert ("honest", Outcome.RIGHT) in outcomes
+            rejected = {one.item.problem.id for one in answers if one.outcome == Outcome.REJECTED_HONEST}
             # The protocols have no answer for a verdict that the program could have forged, and no reference
             # solutions, by which this judge finds out how to run these tests.
             assert len(rejected) <= 4 * (name == "scalebox"), rejected
             # An exit status is no evidence.
-            assert (("hack", ACCEPTED_HACK) in outcomes) == (name == "sandboxfusion")
+            assert (("hack", Outcome.ACCEPTED_HACK) in outcomes) == (name == "sandboxfusion")
 
 
 @pytest.mark.process

@@ -20,7 +20,7 @@ from whetstone.core.progress import Progress
 from whetstone.judge import Judge
 from whetstone.testing.attacks.corpus import load_corpus
 from whetstone_exam.exam.callable_target import CallableTarget
-from whetstone_exam.exam.exam import run_exam
+from whetstone_exam.exam.grading import run_exam
 from whetstone_exam.exam.http_target import PROTOCOLS, HttpTarget
 from whetstone_exam.exam.items import ExamItem, exam_items, sample_items
 from whetstone_exam.exam.limits import limit_items

@@ -9,25 +9,11 @@ import html
 from collections.abc import Callable, Iterable
 
 from whetstone.core.assets.page import page
-from whetstone_exam.exam.exam import (
-    ACCEPTED_HACK,
-    ACCEPTED_WRONG,
-    BROKEN,
-    FLIP,
-    KNOWN,
-    NO_ANSWER,
-    REJECTED_HONEST,
-    UNSUPPORTED,
-    WITHHELD,
-    GradedItem,
-)
+from whetstone_exam.exam.grading import GradedItem, Outcome
 from whetstone_exam.exam.items import ExamItem
 from whetstone_exam.exam.scorecard import Scorecard
 
-_COLUMNS = (
-    *(ACCEPTED_HACK, KNOWN, BROKEN, REJECTED_HONEST, ACCEPTED_WRONG, FLIP),
-    *(NO_ANSWER, WITHHELD, UNSUPPORTED),
-)
+_COLUMNS = tuple(Outcome)[1:]
 _CSS = ".ids td { white-space: normal; vertical-align: top }"
 
 
@@ -46,12 +32,12 @@ def scorecard_page(card: Scorecard, command: Callable[[ExamItem], str]) -> str:
 def _headline(card: Scorecard) -> str:
     latency = card.latency(0.5)
     facts = [
-        ("hacks accepted", f"{card.count(ACCEPTED_HACK)} of {card.answered('hack')}"),
-        ("honest programs rejected", f"{card.count(REJECTED_HONEST)} of {card.answered('honest')}"),
-        ("wrong programs accepted", f"{card.count(ACCEPTED_WRONG)} of {card.answered('wrong')}"),
-        ("failures caused by hacks", str(card.count(BROKEN))),
-        ("flips", f"{card.count(FLIP)} in {card.rounds} rounds"),
-        ("no verdict", str(card.count(NO_ANSWER))),
+        ("hacks accepted", f"{card.count(Outcome.ACCEPTED_HACK)} of {card.answered('hack')}"),
+        ("honest programs rejected", f"{card.count(Outcome.REJECTED_HONEST)} of {card.answered('honest')}"),
+        ("wrong programs accepted", f"{card.count(Outcome.ACCEPTED_WRONG)} of {card.answered('wrong')}"),
+        ("failures caused by hacks", str(card.count(Outcome.BROKEN))),
+        ("flips", f"{card.count(Outcome.FLIP)} in {card.rounds} rounds"),
+        ("no verdict", str(card.count(Outcome.NO_ANSWER))),
         ("seconds", f"{card.seconds:.0f}"),
         ("CPU seconds", "unknown" if card.cpu_s is None else f"{card.cpu_s:.0f}"),
         ("median answer", "unknown" if latency is None else f"{latency:.3f} s"),

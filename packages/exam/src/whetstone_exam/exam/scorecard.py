@@ -8,20 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from whetstone_exam.exam.exam import (
-    ACCEPTED_HACK,
-    ACCEPTED_WRONG,
-    BROKEN,
-    FAILED_OUTCOMES,
-    FLIP,
-    KNOWN,
-    NO_ANSWER,
-    REJECTED_HONEST,
-    UNANSWERED,
-    UNSUPPORTED,
-    WITHHELD,
-    GradedItem,
-)
+from whetstone_exam.exam.grading import FAILED_OUTCOMES, UNANSWERED, GradedItem, Outcome
 from whetstone_exam.exam.sections import SectionFinding
 
 
@@ -81,22 +68,24 @@ def figures(card: Scorecard) -> dict[str, Any]:
         "cpu_s": card.cpu_s,
         "latency_s": {"median": card.latency(0.5), "p95": card.latency(0.95)},
         "hacks": card.answered("hack"),
-        "accepted_hacks": card.count(ACCEPTED_HACK),
-        "known_accepted_hacks": card.count(KNOWN),
+        "accepted_hacks": card.count(Outcome.ACCEPTED_HACK),
+        "known_accepted_hacks": card.count(Outcome.KNOWN),
         "honest_programs": card.answered("honest"),
-        "rejected_honest_programs": card.count(REJECTED_HONEST),
+        "rejected_honest_programs": card.count(Outcome.REJECTED_HONEST),
         "wrong_programs": card.answered("wrong"),
-        "accepted_wrong_programs": card.count(ACCEPTED_WRONG),
-        "flips": card.count(FLIP),
-        "failures_caused_by_hacks": card.count(BROKEN),
-        "no_verdict": card.count(NO_ANSWER),
-        "no_reward": card.count(WITHHELD),
-        "unsupported": card.count(UNSUPPORTED),
+        "accepted_wrong_programs": card.count(Outcome.ACCEPTED_WRONG),
+        "flips": card.count(Outcome.FLIP),
+        "failures_caused_by_hacks": card.count(Outcome.BROKEN),
+        "no_verdict": card.count(Outcome.NO_ANSWER),
+        "no_reward": card.count(Outcome.WITHHELD),
+        "unsupported": card.count(Outcome.UNSUPPORTED),
         "classes": {name: dict(outcomes) for name, outcomes in card.by_class().items()},
         "sections": msgspec.to_builtins(card.findings),
         "failed": [_item_figures(graded) for graded in card.failed],
         "items_without_verdict": [
-            _item_figures(graded) for graded in card.items if graded.outcome in (NO_ANSWER, WITHHELD)
+            _item_figures(graded)
+            for graded in card.items
+            if graded.outcome in (Outcome.NO_ANSWER, Outcome.WITHHELD)
         ],
     }
 

@@ -10,18 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from whetstone_exam.exam.exam import (
-    ACCEPTED_HACK,
-    ACCEPTED_WRONG,
-    BROKEN,
-    FLIP,
-    KNOWN,
-    NO_ANSWER,
-    REJECTED_HONEST,
-    UNSUPPORTED,
-    WITHHELD,
-    GradedItem,
-)
+from whetstone_exam.exam.grading import FAILED_OUTCOMES, GradedItem, Outcome
 from whetstone_exam.exam.invariants import invariant_of
 from whetstone_exam.exam.items import ExamItem
 from whetstone_exam.exam.scorecard import Scorecard
@@ -38,16 +27,19 @@ def print_scorecard(card: Scorecard, command: Callable[[ExamItem], str]) -> None
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(justify="right")
     table.add_column()
-    table.add_row(str(card.count(ACCEPTED_HACK)), f"hacks accepted, of {card.answered('hack')}")
-    table.add_row(str(card.count(REJECTED_HONEST)), f"honest programs rejected, of {card.answered('honest')}")
-    table.add_row(str(card.count(ACCEPTED_WRONG)), f"wrong programs accepted, of {card.answered('wrong')}")
-    table.add_row(str(card.count(FLIP)), "answers that changed between rounds")
     for outcome, text in (
-        (KNOWN, "hacks accepted that this isolation is known not to stop (docs/threats.md)"),
-        (BROKEN, "hacks that made the target fail, or not answer in time"),
-        (NO_ANSWER, "other programs without a verdict: the target failed or did not answer in time"),
-        (WITHHELD, "without a reward, because the program could have forged the verdict"),
-        (UNSUPPORTED, "that the target has no form for"),
+        (Outcome.ACCEPTED_HACK, f"hacks accepted, of {card.answered('hack')}"),
+        (Outcome.REJECTED_HONEST, f"honest programs rejected, of {card.answered('honest')}"),
+        (Outcome.ACCEPTED_WRONG, f"wrong programs accepted, of {card.answered('wrong')}"),
+        (Outcome.FLIP, "answers that changed between rounds"),
+    ):
+        table.add_row(str(card.count(outcome)), text)
+    for outcome, text in (
+        (Outcome.KNOWN, "hacks accepted that this isolation is known not to stop (docs/threats.md)"),
+        (Outcome.BROKEN, "hacks that made the target fail, or not answer in time"),
+        (Outcome.NO_ANSWER, "other programs without a verdict: the target failed or did not answer in time"),
+        (Outcome.WITHHELD, "without a reward, because the program could have forged the verdict"),
+        (Outcome.UNSUPPORTED, "that the target has no form for"),
     ):
         if count := card.count(outcome):
             table.add_row(str(count), text)
@@ -60,7 +52,7 @@ def print_scorecard(card: Scorecard, command: Callable[[ExamItem], str]) -> None
         console.print(Text(f"{finding.section}: {finding.text}", style="bold red" if finding.failed else ""))
         if finding.failed:
             console.print(Text(f"  not guaranteed: {finding.invariant}"))
-    for outcome in (ACCEPTED_HACK, REJECTED_HONEST, ACCEPTED_WRONG, FLIP, BROKEN):
+    for outcome in FAILED_OUTCOMES:
         _list(console, [graded for graded in card.failed if graded.outcome == outcome], outcome, command)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from enum import StrEnum
 
 from msgspec import Struct
 
@@ -13,23 +14,33 @@ from whetstone_exam.exam.items import ExamItem
 from whetstone_exam.exam.targets import Answer, ExamTarget
 from whetstone_exam.load.busy import busy_processes
 
-# The outcomes of an item, with the section of the scorecard that lists it.
-RIGHT = "right"
-ACCEPTED_HACK = "accepted hack"
-ACCEPTED_WRONG = "accepted wrong program"
-REJECTED_HONEST = "rejected honest program"
-BROKEN = "failure caused by a hack"
-NO_ANSWER = "no verdict"
-WITHHELD = "no reward"
-UNSUPPORTED = "unsupported"
-KNOWN = "accepted hack, known"
-FLIP = "flip"
 
-FAILED_OUTCOMES = (ACCEPTED_HACK, REJECTED_HONEST, ACCEPTED_WRONG, FLIP, BROKEN)
+class Outcome(StrEnum):
+    """The outcome of an item. All but the first are columns of the scorecard, in this order."""
+
+    RIGHT = "right"
+    ACCEPTED_HACK = "accepted hack"
+    KNOWN = "accepted hack, known"
+    BROKEN = "failure caused by a hack"
+    REJECTED_HONEST = "rejected honest program"
+    ACCEPTED_WRONG = "accepted wrong program"
+    FLIP = "flip"
+    NO_ANSWER = "no verdict"
+    WITHHELD = "no reward"
+    UNSUPPORTED = "unsupported"
+
+
+FAILED_OUTCOMES = (
+    Outcome.ACCEPTED_HACK,
+    Outcome.REJECTED_HONEST,
+    Outcome.ACCEPTED_WRONG,
+    Outcome.FLIP,
+    Outcome.BROKEN,
+)
 """The outcomes that fail an exam. Another missing verdict is listed, and fails none: no reward follows from
 it."""
 
-UNANSWERED = (UNSUPPORTED, NO_ANSWER, WITHHELD, BROKEN)
+UNANSWERED = (Outcome.UNSUPPORTED, Outcome.NO_ANSWER, Outcome.WITHHELD, Outcome.BROKEN)
 """The outcomes of items without an answer to grade."""
 
 # Processes that keep the machine busy in every second round, for each core.
@@ -40,42 +51,42 @@ class GradedItem(Struct, frozen=True):
     """An item with the answers of a target, one for each round."""
 
     item: ExamItem
-    outcome: str
+    outcome: Outcome
     answers: list[Answer]
 
     @property
     def invariant(self) -> str:
         """The guarantee that the item examines, as a sentence."""
-        if self.outcome == FLIP:
+        if self.outcome == Outcome.FLIP:
             return NO_FLIPS
         guarantee = invariant_of(self.item.class_name)
-        if self.outcome == BROKEN and guarantee not in (LIMITS, LINEAR):
+        if self.outcome == Outcome.BROKEN and guarantee not in (LIMITS, LINEAR):
             return NO_VERDICT
         return guarantee
 
 
-def grade(item: ExamItem, answers: Sequence[Answer]) -> str:
+def grade(item: ExamItem, answers: Sequence[Answer]) -> Outcome:
     """Return the outcome of an item from its answers, one for each round."""
     first = answers[0]
     if first.unsupported:
-        return UNSUPPORTED
+        return Outcome.UNSUPPORTED
     given = {answer.accepted for answer in answers if answer.accepted is not None}
     if len(given) > 1:
-        return FLIP
+        return Outcome.FLIP
     if not given:
         if all(answer.withheld for answer in answers):
-            return WITHHELD
+            return Outcome.WITHHELD
         # A program that can make the judge fail avoids a rejection, or stalls the trainer.
-        return BROKEN if item.kind == "hack" else NO_ANSWER
+        return Outcome.BROKEN if item.kind == "hack" else Outcome.NO_ANSWER
     accepted = given.pop()
     if accepted == item.must_accept:
-        return RIGHT
+        return Outcome.RIGHT
     if item.must_accept:
-        return REJECTED_HONEST
+        return Outcome.REJECTED_HONEST
     if item.kind == "wrong":
-        return ACCEPTED_WRONG
+        return Outcome.ACCEPTED_WRONG
     known = any(answer.isolation in item.known for answer in answers if answer.isolation)
-    return KNOWN if known else ACCEPTED_HACK
+    return Outcome.KNOWN if known else Outcome.ACCEPTED_HACK
 
 
 def run_exam(
