@@ -3,10 +3,7 @@ commands."""
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from whetstone import __version__
 from whetstone.cli.data_convert import Conversion, convert
 from whetstone.cli.data_difficulty import difficulty_step
 from whetstone.cli.data_prepare import PrepareFiles, run_prepare
@@ -27,19 +23,13 @@ from whetstone.cli.judge_options import JudgeMachine
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
 from whetstone.core.outputs import check_outputs, work_folder
-from whetstone.core.settings import Section
-from whetstone.data.card import (
-    Card,
-    PipelineRecord,
-    PipelineStepRecord,
-    PublishedCount,
-    read_card,
-)
+from whetstone.data.card import PipelineRecord, PublishedCount
 from whetstone.data.contamination import Decontamination
-from whetstone.data.dataset import SPLITS, check_destination, is_dataset, open_problems, place_of, publish
+from whetstone.data.dataset import SPLITS, check_destination, open_problems, place_of, publish
 from whetstone.data.duplicates import Deduplication
 from whetstone.data.pass_rate import DifficultyStep
 from whetstone.data.pipeline import STEP_PLUGINS, Pipeline, PipelineStep, load_pipeline
+from whetstone.data.pipeline_run import Stage, run_stages, stages_of
 from whetstone.data.prepare import PreparationPlan
 from whetstone.data.select import Selection
 from whetstone.data.sources.table import source_named
@@ -58,15 +48,6 @@ examples:
   whetstone data build recipes/data/archer.yaml prepare.sources.archer.path=downloads/archer
   whetstone data build recipes/data/builtin.yaml steps.1.select.max_tests=8 --out sets/eight
 """
-
-
-class _Stage(Struct, frozen=True):
-    """A step of the pipeline: its label and command, its settings, and the files that it reads."""
-
-    label: str
-    command: str
-    settings: Any
-    reads: list[str]
 
 
 class _Building(Struct, frozen=True, kw_only=True):
@@ -120,7 +101,7 @@ def build(
     """
     pipeline = load_pipeline(file, overrides)
     out = Path(to or f"sets/{pipeline.name}")
-    stages = _plan_stages(pipeline)
+    stages = stages_of(pipeline)
     target = out.with_name(f"{out.name}.{pipeline.export_format.name}") if pipeline.export_format else None
     splits = [target / f"{split}.parquet" for split in SPLITS] if target else []
     set_names = [pipeline.start or "", *(name for stage in stages for name in stage.reads)]
@@ -129,10 +110,16 @@ def build(
     check_outputs(check_destination(out), *splits, inputs=reads, replace=replace)
     _check_inputs(file, pipeline)
     work = out.with_name(f"{out.name}.steps")  # the outputs of the steps stay next to the dataset
+    console = Console()
     # Locked: a second build of this dataset would write the same folders.
     with work_folder(work, out, "building"):
-        last, steps = _run_stages(pipeline, stages, work, workers)
-        record = _pipeline_record(pipeline, steps)
+        last, record = run_stages(
+            pipeline,
+            stages,
+            work,
+            lambda stage, source, made: _run_step(stage, source, made, workers),
+            lambda line: console.print(line, style="bold"),
+        )
         publish(last, out, record)
     if pipeline.export_format and target:
         export_format = pipeline.export_format
@@ -145,34 +132,14 @@ def build(
                 replace=True,
             )
         )
-    _print_drop_report(record, out, Console())
+    _print_drop_report(record, out, console)
 
 
-def _plan_stages(pipeline: Pipeline) -> list[_Stage]:
-    labels = iter(pipeline.labels())
-    stages: list[_Stage] = []
-    if plan := pipeline.prepare:
-        stages.append(
-            # The files of the sources are inputs, so a changed file repeats the import.
-            _Stage(next(labels), "prepare", plan, [at.path for at in plan.sources.values() if at.path])
-        )
-    for step in pipeline.steps:
-        stages.append(_Stage(next(labels), step.command, step.options, _input_files(step.options)))
-    return stages
-
-
-def _input_files(settings: Section) -> list[str]:
-    match settings:
-        case Decontamination():
-            return [path or name for name, path in settings.against.items()]
-        case ValidationSettings(policy=str(file)) | DifficultyStep(from_eval=str(file)):
-            return [file]
-        case _:
-            return []
-
-
-def _run_step(stage: _Stage, source: str, out: str, workers: int) -> None:
+def _run_step(stage: Stage, source: str, out: str, workers: int) -> None:
     """Run the function of a step's command on a set."""
+    if isinstance(stage.settings, PreparationPlan):
+        run_prepare(stage.settings, PrepareFiles(out=out, replace=True))
+        return
     if stage.command in STEP_PLUGINS:
         STEP_PLUGINS[stage.command].run(source, out, stage.settings, workers)
         return
@@ -260,87 +227,6 @@ def _missing_package(key: str, module: str, extra: str, else_: str = "") -> Iter
         yield f"`{key}`: needs {module}: pip install 'whetstone-rl[{extra}]'{else_}"
 
 
-def _run_stages(
-    pipeline: Pipeline, stages: Iterable[_Stage], work: Path, workers: int
-) -> tuple[Path, list[PipelineStepRecord]]:
-    """Run the steps whose outputs do not exist yet. Returns the last output, and a record of each step.
-
-    The name of a step's folder contains a hash of everything that its contents depend on. An existing folder
-    is therefore complete and made from the same inputs.
-    """
-    before, card, key = pipeline.start, _start_card(pipeline.start), _output_key(pipeline.start or "")
-    count = 0 if before is None else sum(1 for _ in open_problems(before))
-    records: list[PipelineStepRecord] = []
-    console = Console()
-    for number, stage in enumerate(stages, 1):
-        options = stage.settings.model_dump_json(exclude_defaults=True)
-        # The key contains the key of the step before. A change therefore repeats all later steps.
-        key = _output_key(key, stage.command, options, reads=stage.reads)
-        folder = work / f"{number}-{stage.label}-{key[:12]}"
-        exists = is_dataset(folder) and read_card(folder) is not None
-        console.print(f"{number}. {stage.label}{': exists already' if exists else ''}", style="bold")
-        if not exists:
-            if isinstance(stage.settings, PreparationPlan):
-                run_prepare(stage.settings, PrepareFiles(out=str(folder), replace=True))
-            else:
-                _run_step(stage, before or "", str(folder), workers)
-        records.append(step := _step_record(stage, folder, card, count))
-        if not step.kept:
-            raise UserError(
-                f"{stage.label}: kept no problem ({_reason_text(step)}); change its section of the file"
-            )
-        before, card, count = str(folder), read_card(folder), step.kept
-    return Path(before or ""), records
-
-
-def _output_key(*parts: str, reads: Iterable[str] = ()) -> str:
-    """Return a hash of what a step's output depends on: the version, options, previous output, and input
-    files."""
-    set_names = [parts[0]] if len(parts) == 1 else []
-    files = [place for name in [*set_names, *reads] if name and (place := place_of(name)).exists()]
-    inner = [file for place in files for file in (sorted(place.rglob("*")) if place.is_dir() else [place])]
-    stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in inner]
-    # The version is part of the key, because a new version may make other outputs from the same inputs.
-    return hashlib.sha256(json.dumps([__version__, parts, stats]).encode()).hexdigest()
-
-
-def _start_card(start: str | None) -> Card | None:
-    return None if start is None else read_card(place_of(start))
-
-
-def _step_record(stage: _Stage, folder: Path, before: Card | None, count: int) -> PipelineStepRecord:
-    """Return what a step did: the difference between the data cards before and after it."""
-    card = read_card(folder)
-    if card is None:
-        raise UserError(
-            f"{folder}: its data card cannot be read; remove the folder and run the command again"
-        )
-    reasons = _reasons(card)
-    # A card counts the decisions of all steps so far, so the earlier ones are subtracted.
-    reasons.subtract(_reasons(before))
-    # `prepare` reads rows of the sources. Every later step reads problems.
-    read = sum(source.rows for source in card.sources) if stage.command == "prepare" else count
-    return PipelineStepRecord(
-        stage.label,
-        read,
-        sum(card.problems.values()),
-        {why: n for why, n in sorted(reasons.items()) if n > 0},
-    )
-
-
-def _reasons(card: Card | None) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for reason in (reason for step in (card.drop_report if card else ()) for reason in step.reasons):
-        if reason.action != "keep":
-            counts[f"{reason.action} {reason.reason}"] += reason.count
-    return counts
-
-
-def _pipeline_record(pipeline: Pipeline, steps: list[PipelineStepRecord]) -> PipelineRecord:
-    published = [PublishedCount(count.after, count.count, count.where) for count in pipeline.published]
-    return PipelineRecord(pipeline.name, pipeline.title, steps, published)
-
-
 def _print_drop_report(record: PipelineRecord, out: Path, console: Console) -> None:
     console.print(Text(record.title or record.name, style="bold"), soft_wrap=True)
     table = Table("step", box=None, pad_edge=False)
@@ -360,7 +246,3 @@ def _print_drop_report(record: PipelineRecord, out: Path, console: Console) -> N
 
 def _published_text(counts: Iterable[PublishedCount]) -> str:
     return "; ".join(f"{count.count:,} ({count.where})" for count in counts)
-
-
-def _reason_text(step: PipelineStepRecord) -> str:
-    return ", ".join(f"{reason}: {number}" for reason, number in step.reasons.items()) or "it read none"

@@ -1,6 +1,6 @@
 """The pipeline of a dataset in one file: sources or a set, steps, and published counts.
 
-The section of a step is the settings class of its command. ``cli/data_build.py`` runs the steps. Installed
+The section of a step is the settings class of its command. ``pipeline_run.py`` runs the steps. Installed
 packages add steps by entry points.
 """
 
