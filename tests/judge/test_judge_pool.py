@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
@@ -18,38 +18,25 @@ from typing import Any
 import pytest
 
 from tests.judge.judge_problems import assert_problem, call_problem, python, stdin_problem
+from tests.processes import ENOUGH_S, descendants, wait_until
 from whetstone.core.errors import UserError
 from whetstone.judge import AsyncJudge, Judge, Judgement, Program, Verdict
 
 pytestmark = pytest.mark.process
 
 ECHO = stdin_problem(("1\n", "1\n"))
-_ENOUGH_S = 60.0
 
 
 def worker_pids(parent: int) -> list[int]:
-    """The judge workers among the direct children of ``parent``."""
-    found: list[int] = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            stat = (entry / "stat").read_text().rpartition(")")[2].split()
-            command = (entry / "cmdline").read_bytes()
-        except OSError:
-            continue  # it ended while we looked
-        if int(stat[1]) == parent and stat[0] != "Z" and b"whetstone.judge.workers.main" in command:
-            found.append(int(entry.name))
-    return found
+    """The judge workers below ``parent``."""
+    return [pid for pid in descendants(parent) if is_worker(pid)]
 
 
-def until(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + _ENOUGH_S
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
+def is_worker(pid: int) -> bool:
+    try:
+        return b"whetstone.judge.workers.main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False  # it ended while we looked
 
 
 def test_judgements_come_in_input_order_whatever_ends_first(judge: Judge) -> None:
@@ -104,7 +91,7 @@ def test_a_worker_killed_in_the_middle_costs_no_judgement() -> None:
         thread.start()
         time.sleep(0.2)
         os.kill(worker, signal.SIGKILL)
-        thread.join(_ENOUGH_S)
+        thread.join(ENOUGH_S)
         assert [j.accepted for j in done] == [True]
         assert judge.judge(ECHO, python("print(1)")).accepted
         assert worker not in worker_pids(os.getpid())
@@ -143,7 +130,7 @@ def test_a_worker_that_does_not_start_in_time_is_told_with_the_way_out(
 def test_closing_ends_only_our_workers_and_cancels_pending_judgements(judge: Judge) -> None:
     others = set(worker_pids(os.getpid()))
     mine = Judge(workers=2)
-    assert until(lambda: len(set(worker_pids(os.getpid())) - others) == 2)
+    wait_until(lambda: len(set(worker_pids(os.getpid())) - others) == 2)
     raised: list[BaseException] = []
 
     def wait() -> None:
@@ -156,7 +143,7 @@ def test_closing_ends_only_our_workers_and_cancels_pending_judgements(judge: Jud
     thread.start()
     time.sleep(0.2)
     mine.close()
-    thread.join(_ENOUGH_S)
+    thread.join(ENOUGH_S)
     assert [type(error) for error in raised] == [CancelledError]
     assert set(worker_pids(os.getpid())) == others
     assert judge.judge(ECHO, python("print(1)")).accepted
@@ -184,15 +171,7 @@ def test_workers_leave_when_their_parent_is_killed() -> None:
         parent.kill()
         parent.wait()
     assert workers
-    assert until(lambda: not any(_alive(pid) for pid in workers))
-
-
-def _alive(pid: int) -> bool:
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
-    return b"whetstone.judge.workers.main" in command
+    wait_until(lambda: not any(map(is_worker, workers)))
 
 
 def test_many_judgements_are_awaited_at_once() -> None:
@@ -259,10 +238,10 @@ def test_a_judge_made_before_a_fork_judges_after_it(tmp_path: Path) -> None:
     """As a reward function's module does that a pool of processes is forked from."""
     file = tmp_path / "rewards.py"
     file.write_text(MODULE)
-    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=5 * _ENOUGH_S)
+    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=5 * ENOUGH_S)
     said = done.stdout.split()
     assert said[:1] == ["well"], done.stderr
-    assert until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in said[1:])), "workers are left"
+    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in said[1:]))
 
 
 def test_a_forked_process_that_closes_an_inherited_judge_harms_nobody() -> None:
