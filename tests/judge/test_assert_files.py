@@ -5,18 +5,15 @@ No problem here has a reference, so that nothing but the proxy can accept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.beside import data_beside
 from tests.judge.judge_problems import assert_problem, python
-from whetstone.core.errors import SandboxUnavailable
 from whetstone.judge import Judge, Judgement, Verdict
 from whetstone.judge.rpc.files import MAX_FILE_BYTES, SharedFiles, check_database
 from whetstone.judge.values import WireError
-from whetstone.sandbox import Tier
 
 TEXTS = """
 import os
@@ -57,17 +54,6 @@ class Books:
 OPEN = "def put(name, text):\n    with open(name, 'w') as file:\n        file.write(text)\n"
 DATA = data_beside(__file__)
 TEXT_TESTS: dict[str, str] = DATA["text_tests"]
-
-
-@pytest.fixture(scope="module", params=[tier.label for tier in Tier])
-def tier_judge(request: pytest.FixtureRequest) -> Iterator[Judge]:
-    """A judge on each tier: paths differ between the sides on the lowest."""
-    try:
-        judge = Judge(1, tier=request.param)
-    except SandboxUnavailable as refused:
-        pytest.skip(str(refused))
-    with judge:
-        yield judge
 
 
 def judged(judge: Judge, source: str, asserts: list[str], setup: str = OPEN) -> Judgement:
