@@ -15,44 +15,10 @@ from whetstone.judge import Judge, Judgement, Verdict
 from whetstone.judge.rpc.files import MAX_FILE_BYTES, SharedFiles, check_database
 from whetstone.judge.values import WireError
 
-TEXTS = """
-import os
-class Texts:
-    def __init__(self, path='notes.txt'): self.path = path
-    def read(self):
-        with open(self.path) as file:
-            return file.read()
-    def write(self, text):
-        with open(self.path, 'w') as file:
-            file.write(text)
-    def upper(self):
-        with open(self.path + '.upper', 'w') as file:
-            file.write(self.read().upper())
-    def fail(self):
-        self.write('before')
-        raise ValueError('no')
-    def here(self): return os.getcwd()
-    def names(self): return sorted(name for name in os.listdir(self.path))
-    def spread(self):
-        os.makedirs(os.path.join(self.path, 'a', 'b'))
-        with open(os.path.join(self.path, 'a', 'b', 'c'), 'w') as file:
-            file.write('deep')
-"""
-DATABASE = """
-import sqlite3
-class Books:
-    def __init__(self, path):
-        self.db = sqlite3.connect(path)
-        self.db.execute('CREATE TABLE IF NOT EXISTS books (id INTEGER PRIMARY KEY, title TEXT)')
-        self.db.commit()
-    def add(self, title):
-        self.db.execute('INSERT INTO books (title) VALUES (?)', (title,))
-        self.db.commit()
-    def titles(self): return [row[0] for row in self.db.execute('SELECT title FROM books ORDER BY id')]
-    def close(self): self.db.close()
-"""
-OPEN = "def put(name, text):\n    with open(name, 'w') as file:\n        file.write(text)\n"
 DATA = data_beside(__file__)
+TEXTS: str = DATA["texts"]["texts"]
+DATABASE: str = DATA["texts"]["database"]
+OPEN = "def put(name, text):\n    with open(name, 'w') as file:\n        file.write(text)\n"
 TEXT_TESTS: dict[str, str] = DATA["text_tests"]
 
 
@@ -91,19 +57,7 @@ assert Books('books.db').titles() == []
     assert judgement.accepted, judgement.reason
 
 
-LOOK = """
-import os
-class Texts:
-    def __init__(self, path): self.path = path
-    def guess(self):
-        found = []
-        for folder, _, names in os.walk('.'):
-            for name in names:
-                if name != 'main.py':
-                    with open(os.path.join(folder, name)) as file:
-                        found.append(file.read())
-        return ''.join(found)
-"""
+LOOK: str = DATA["texts"]["look"]
 
 
 def test_a_file_that_the_test_did_not_name_is_not_shown(judge: Judge) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.beside import data_beside
 from tests.judge.judge_problems import LIMITS, python, stdin_problem
 from whetstone.judge import Judge, Verdict
 from whetstone.judge.answers.protocols import Protocol, callable_event, event_of
@@ -26,29 +27,8 @@ from whetstone.judge.answers.responsibility import (
 from whetstone.sandbox import EndReason, RunResult
 
 AC, WA, JE = Verdict.ACCEPTED, Verdict.WRONG_ANSWER, Verdict.JUDGE_ERROR
-ACT = """
-import os, sys
-def deep(): deep()
-def act(word):
-    if word == "raises": 1 / 0
-    if word == "asserts": assert False
-    if word == "interrupts": raise KeyboardInterrupt
-    if word == "closes": raise GeneratorExit
-    if word == "memory": [0] * 10**12
-    if word == "deep": deep()
-    if word == "quits": raise SystemExit("no more")
-    if word == "aborts": os.abort()
-    if word == "kills": os.kill(os.getpid(), 9)
-    if word == "segfaults": os.kill(os.getpid(), 11)
-    if word == "floods":
-        while True: os.write(2, b"x" * 65536)
-    if word.startswith("exits"): sys.exit(int(word[5:]))
-    if word.startswith("_exits"): os._exit(int(word[6:]))
-    if word == "thread":
-        import threading, time
-        threading.Thread(target=time.sleep, args=(0.2,)).start()
-    return word in ("accept", "thread")
-"""
+TEXTS: dict[str, str] = data_beside(__file__)["texts"]
+ACT = TEXTS["act"]
 CALLABLE = (
     ACT
     + """
@@ -198,24 +178,7 @@ def test_numpys_bool_is_a_bool(judge: Judge) -> None:
     assert judge.judge(problem, python("print(2)")).verdict is WA
 
 
-CPP = r"""
-#include <cstdlib>
-#include <fstream>
-#include <iostream>
-#include <stdexcept>
-#include <string>
-int main(int argc, char** argv) {
-    std::string given, word;
-    std::ifstream(argv[1]) >> given;
-    SAID >> word;
-    if (given != "own") word = given;
-    if (word == "aborts") abort();
-    if (word == "segfaults") { volatile int* p = nullptr; return *p; }
-    if (word == "raises") throw std::runtime_error("nonsense");
-    if (word.substr(0, 5) == "exits") _Exit(std::stoi(word.substr(5)));
-    return word == "accept" ? YES : NO;
-}
-"""
+CPP = TEXTS["cpp"]
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")

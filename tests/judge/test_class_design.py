@@ -6,27 +6,13 @@ from typing import Any
 
 import pytest
 
+from tests.beside import data_beside
 from tests.judge.judge_problems import LIMITS, python
 from whetstone.core.errors import UserError
 from whetstone.judge import Judge, Verdict
 
-LRU = """
-class LRUCache:
-    def __init__(self, capacity: int):
-        self.capacity, self.items = capacity, OrderedDict()
-
-    def get(self, key: int) -> int:
-        if key not in self.items:
-            return -1
-        self.items.move_to_end(key)
-        return self.items[key]
-
-    def put(self, key: int, value: int) -> None:
-        self.items[key] = value
-        self.items.move_to_end(key)
-        if len(self.items) > self.capacity:
-            self.items.popitem(last=False)
-"""
+TEXTS: dict[str, str] = data_beside(__file__)["texts"]
+LRU = TEXTS["lru"]
 OPERATIONS = ["LRUCache", "put", "put", "get", "put", "get", "get"]
 ARGS = [[2], [1, 1], [2, 2], [1], [3, 3], [2], [3]]
 EXPECTED = [None, None, None, 1, None, -1, 3]

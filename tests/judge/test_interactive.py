@@ -7,33 +7,15 @@ from typing import Any
 
 import pytest
 
+from tests.beside import data_beside
 from tests.judge.judge_problems import LIMITS, python
 from whetstone.judge import Judge, Program, Verdict
 
 pytestmark = [pytest.mark.process, pytest.mark.isolation]
 
-GUESS = """
-def interact(input, read, write):
-    secret = int(input)
-    write("100\\n")
-    for _ in range(8):
-        word, number = read().split()
-        if word == "!":
-            return int(number) == secret
-        write(">\\n" if secret > int(number) else "<=\\n")
-    return False
-"""
-SEARCH = """
-low, high = 1, int(input())
-while low < high:
-    middle = (low + high) // 2
-    print("?", middle, flush=True)
-    if input() == ">":
-        low = middle + 1
-    else:
-        high = middle
-print("!", low, flush=True)
-"""
+TEXTS: dict[str, str] = data_beside(__file__)["texts"]
+GUESS = TEXTS["guess"]
+SEARCH = TEXTS["search"]
 
 
 def interactive_problem(
@@ -129,24 +111,7 @@ print('!', secret if secret in seen else 0)
     )
 
 
-TESTLIB_LIKE = """
-#include <cstdio>
-#include <cstdlib>
-int main(int argc, char** argv) {
-    if (argc != 4) return 3;
-    FILE* in = fopen(argv[1], "r");
-    int secret, asked = 0, number;
-    char word;
-    if (!in || fscanf(in, "%d", &secret) != 1) return 3;
-    printf("100\\n"); fflush(stdout);
-    while (asked++ < 8) {
-        if (scanf(" %c %d", &word, &number) != 2) { fprintf(stderr, "expected a question"); return 2; }
-        if (word == '!') return number == secret ? 0 : 1;
-        puts(secret > number ? ">" : "<="); fflush(stdout);
-    }
-    return 1;
-}
-"""
+TESTLIB_LIKE = TEXTS["testlib_like"]
 needs_cpp = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
 
 
@@ -164,14 +129,7 @@ def test_an_interactor_may_be_a_program_with_testlibs_exit_codes(judge: Judge) -
     assert judge.judge(problem, program).accepted
 
 
-KATTIS_LIKE = """
-import sys
-assert sys.argv[3].startswith("feedback")
-open(sys.argv[3] + "judgemessage.txt", "w").write("seen")
-secret = open(sys.argv[1]).read().strip()
-print("hello", flush=True)
-sys.exit(42 if sys.stdin.readline().strip() == secret else 43)
-"""
+KATTIS_LIKE = TEXTS["kattis_like"]
 
 
 def test_an_interactor_may_be_a_program_with_kattis_exit_codes(judge: Judge) -> None:

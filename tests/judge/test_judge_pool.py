@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.beside import data_beside
 from tests.judge.judge_problems import assert_problem, call_problem, python, stdin_problem
 from tests.processes import ENOUGH_S, descendants, wait_until
 from whetstone.core.errors import UserError
@@ -210,28 +211,8 @@ def test_the_judge_imports_neither_torch_nor_numpy() -> None:
     assert run.stdout == "set()\n"
 
 
-MODULE = """
-import multiprocessing
-from whetstone.judge import Judge, Problem, Program
-from whetstone.core.problem import StdinCase, StdinTests
-
-judge = Judge(workers=1)
-problem = Problem("echo", "", StdinTests([StdinCase("1", "1")]))
-
-def reward(source):
-    found = [j.accepted for j in judge.judge_many([(problem, Program("python", source))] * 2)]
-    return found, judge.worker_pids()
-
-if __name__ == "__main__":
-    own = reward("print(1)")
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        others = pool.map(reward, ["print(input())", "print(2)"])
-    again = reward("print(2)")
-    assert [found for found, _ in (own, *others, again)] == [[True] * 2, [True] * 2, [False] * 2, [False] * 2]
-    assert own[1] == again[1], "the first process has lost its worker"
-    assert not {pid for _, pids in others for pid in pids} & set(own[1]), "a worker is shared"
-    print("well", *{pid for _, pids in (own, *others) for pid in pids})
-"""
+TEXTS: dict[str, str] = data_beside(__file__)["texts"]
+MODULE = TEXTS["module"]
 
 
 def test_a_judge_made_before_a_fork_judges_after_it(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.beside import data_beside
 from tests.judge.judge_problems import assert_problem, call_problem, python, stdin_problem
 from tests.judge.knowing import LATER, SANDBOX_DIES, TESTS_DIE, KnowingBoxes, Plan, knowing
 from whetstone.core.errors import SandboxUnavailable
@@ -31,60 +32,17 @@ F = "def f(given): return act((given[0] > 10) + 0, given)\n"
 CHECKER = "def check(given, output, expected): return output.split() == expected.split()"
 READ = "given = [int(input())]\nprint(act((given[0] > 10) + 0, given))\n"
 TALK = "import sys\n" + READ.replace("))\n", "), flush=True)\n") + "sys.stdin.readline()\n"
-INTERACTOR = """
-def interact(given, read, write):
-    write(given)
-    right = int(read()) == int(given) ** 2 + 7
-    write("yes\\n" if right else "no\\n")
-    return right
-"""
-FORGIVING = """
-def check(f):
-    try:
-        assert f([10]) == 0
-    except AssertionError:
-        assert f([10]) == 107
-    assert f([10]) == 107
-"""
-THIRD = """
-calls = 0
-def f(given):
-    global calls
-    calls += 1
-    return act(0, given) if calls == 3 else given[0] ** 2 + 7
-"""
-ASKING = """
-def check(f):
-    bad = []
-    if f([10]) != 107:
-        bad.append(f([10]))
-    assert not bad
-"""
+TEXTS: dict[str, str] = data_beside(__file__)["texts"]
+INTERACTOR = TEXTS["interactor"]
+FORGIVING = TEXTS["forgiving"]
+THIRD = TEXTS["third"]
+ASKING = TEXTS["asking"]
 APART = "def check(f):\n    wanted = 107\n    assert f([10]) == wanted"
 APART_LIST = [f"wanted = {w}\nassert f([{n}]) == wanted" for n, w in CASES.items()]
-ASKING_UNITS = """
-import unittest
-class T(unittest.TestCase):
-    def test_f(self):
-        c = C()
-        wrong = [c.f([n]) for n, wanted in ((10, 107),) if c.f([n]) != wanted]
-        self.assertEqual(wrong, [])
-"""
+ASKING_UNITS = TEXTS["asking_units"]
 ASKING_LIST = [f"wrong = f([{n}]) != {w} and (f([{n}]), 1)\nassert not wrong" for n, w in CASES.items()]
-TALKING_ON = """
-def interact(given, read, write):
-    write(given)
-    right = int(read()) == int(given) ** 2 + 7
-    write("yes\\n" if right else "no\\n")
-    return right and read() == "well"
-"""
-UNITS = """
-import unittest
-class T(unittest.TestCase):
-    def setUp(self): self.c = C()
-    def tearDown(self): self.c.close()
-    def test_f(self): self.assertEqual(self.c.f([10]), 107)
-"""
+TALKING_ON = TEXTS["talking_on"]
+UNITS = TEXTS["units"]
 WITH = "def check(C):\n    with C() as c:\n        assert c.f([10]) == 107, str(c.f([10]))\n"
 CLASS = (
     "class C:\n    def f(self, given): return act((given[0] > 10) + 0, given)\n    def close(self): pass\n"

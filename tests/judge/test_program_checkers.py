@@ -7,33 +7,14 @@ from typing import Any
 
 import pytest
 
+from tests.beside import data_beside
 from tests.judge.judge_problems import python, stdin_problem
 from whetstone.judge import Judge, Judgement, Verdict
 
-TESTLIB_LIKE = """
-import sys
-given, output, answer = (open(name).read() for name in sys.argv[1:])
-numbers = output.split()
-if not numbers:
-    sys.exit(8)
-if not all(word.isdigit() for word in numbers):
-    sys.exit(2)
-sys.exit(0 if sum(map(int, numbers)) == int(given) else 1)
-"""
-KATTIS_LIKE = """
-import os, sys
-given, answer, feedback, *flags = sys.argv[1:]
-open(os.path.join(feedback, "judgemessage.txt"), "w").write("seen")
-assert flags == ["case_sensitive"] and open(answer).read() == "2 2"
-numbers = [int(word) for word in sys.stdin.read().split() if word.isdigit()]
-sys.exit(42 if sum(numbers) == int(open(given).read()) else 43)
-"""
-SCALEBOX_LIKE = """
-import sys
-given, reference, answer = (open(n).read() for n in ("stdin.txt", "stdout.txt", "answer.txt"))
-assert reference == "2 2"
-sys.exit(sum(map(int, answer.split())) != int(given))
-"""
+TEXTS: dict[str, str] = data_beside(__file__)["texts"]
+TESTLIB_LIKE = TEXTS["testlib_like"]
+KATTIS_LIKE = TEXTS["kattis_like"]
+SCALEBOX_LIKE = TEXTS["scalebox_like"]
 PROTOCOLS = {"testlib": TESTLIB_LIKE, "kattis": KATTIS_LIKE, "scalebox": SCALEBOX_LIKE}
 # Sums to the input: the expected output is one of many right answers.
 CASE = ("4", "2 2")
@@ -82,16 +63,7 @@ def test_the_files_of_a_checker_hold_the_bytes_that_were_printed(judge: Judge) -
     assert not judge.judge(problem, python(printer.replace("255", "254"))).accepted
 
 
-CPP = r"""
-#include <fstream>
-int main(int argc, char** argv) {
-    std::ifstream in(argv[1]), out(argv[2]);
-    long long wanted, sum = 0, number;
-    in >> wanted;
-    while (out >> number) sum += number;
-    return out.eof() ? sum != wanted : 2;
-}
-"""
+CPP = TEXTS["cpp"]
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")

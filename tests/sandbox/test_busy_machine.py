@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.beside import data_beside
 from tests.tiers import every_tier
 from whetstone.core.errors import SandboxUnavailable
 from whetstone.sandbox import EndReason, RunResult, Sandbox, Tier
@@ -57,31 +58,10 @@ def tree(tier: Tier) -> None:
         pytest.skip("a program has one process there (test_containment)")
 
 
-SPINNERS = """
-import os, time
-for _ in range(50):
-    if os.fork() == 0:
-        {child}
-        while True: pass
-time.sleep(100)
-"""
-SHORT_LIVED = """
-import os, signal, time
-{before}
-while True:
-    if os.fork() == 0:
-        {child}
-        end = time.process_time() + 0.01
-        while time.process_time() < end: pass
-        os._exit(0)
-    {after}
-"""
-THREADS = """
-import os, threading
-{before}
-for _ in range(20):
-    threading.Thread(target=lambda: [None for _ in iter(int, 1)]).start()
-"""
+TEXTS: dict[str, str] = data_beside(__file__)["texts"]
+SPINNERS = TEXTS["spinners"]
+SHORT_LIVED = TEXTS["short_lived"]
+THREADS = TEXTS["threads"]
 
 
 def supervisor_goes_first() -> bool:
@@ -161,24 +141,8 @@ def test_a_fork_bomb(run: Runner, step: str) -> None:
 
 GROWING = "x = []\nwhile True: x.append(bytearray(b'x') * (1 << 20))"
 GROWING_CHILDREN = "import os\nfor _ in range(3): os.fork()\n" + GROWING
-GROWING_SHARED = """
-import mmap, os
-for _ in range(3): os.fork()
-x = []
-while True:
-    x.append(mmap.mmap(-1, 1 << 20))
-    x[-1].write(b'x' * (1 << 20))
-"""
-GENERATIONS = """
-import os, time
-x = []
-for _ in range(100):
-    x.append(bytearray(b'x') * (8 << 20))
-    if os.fork():
-        os.wait()
-        os._exit(0)
-time.sleep(60)
-"""
+GROWING_SHARED = TEXTS["growing_shared"]
+GENERATIONS = TEXTS["generations"]
 
 
 def test_memory_of_one_process(run: Runner) -> None:

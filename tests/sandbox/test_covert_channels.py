@@ -38,29 +38,8 @@ def opened(path): return os.open(path, os.O_RDONLY)
 """
 )
 SHARED = data_beside(__file__)
-SEND = """
-number = NUMBER
-with contextlib.suppress(Exception):
-TRIED
-print("sent", flush=True)
-sys.stdin.read()
-"""
-RECEIVE = """
-def refused(work):
-    try:
-        work()
-    except OSError as error:
-        return error.errno in (errno.EAGAIN, errno.EACCES, errno.ECONNREFUSED, errno.ENOENT)
-    return False
-
-def found(bit):
-    try:
-        return bool(ASKED)
-    except Exception:
-        return False
-
-print(sum(found(bit) << bit for bit in range(BITS)))
-"""
+SEND: str = SHARED["texts"]["send"]
+RECEIVE: str = SHARED["texts"]["receive"]
 
 
 @pytest.mark.parametrize("name", SHARED["channel"])

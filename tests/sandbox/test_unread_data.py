@@ -11,20 +11,8 @@ from whetstone.sandbox import EndReason, RunLimits, RunResult, Sandbox, SandboxJ
 
 pytestmark = pytest.mark.isolation
 
-FILL = """
-import os, socket, time
-held = []
-def fill(sender):
-    sender.setblocking(False)
-    try:
-        while True: sender.send(b'x' * 65536)
-    except BlockingIOError:
-        pass
-def server(name, backlog=4096):
-    made = socket.socket(socket.AF_UNIX); made.bind(name); made.listen(backlog); held.append(made)
-def connect(name):
-    made = socket.socket(socket.AF_UNIX); made.connect(name); return made
-"""
+TEXTS: dict[str, str] = data_beside(__file__)["texts"]
+FILL = TEXTS["fill"]
 DATA = data_beside(__file__)
 TOO_MUCH: dict[str, str] = DATA["too_much"]
 LITTLE: dict[str, str] = DATA["little"]
