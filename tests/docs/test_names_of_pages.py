@@ -90,10 +90,9 @@ def known_words() -> frozenset[str]:
     for path in CODE:
         for text in strings(ast.parse(path.read_text(encoding="utf-8"))):
             found.update(WORD.findall(text))
-    data = [
-        *(ROOT / "recipes").rglob("*.yaml"),
-        ROOT / "src" / "whetstone" / "data" / "sources" / "sources.toml",
-    ]
+    package = ROOT / "src" / "whetstone"
+    data = [package / "data/sources/sources.toml", package / "sandbox/zygote/syscall_numbers.txt"]
+    data += (ROOT / "recipes").rglob("*.yaml")
     for path in [*(ROOT / name for name in BUILD), *data]:
         for line in path.read_text(encoding="utf-8").splitlines():
             found.update(WORD.findall(line if path.name == "Makefile" else line.partition("#")[0]))
