@@ -220,9 +220,9 @@ def test_what_is_awaited_is_said(tmp_path: Path) -> None:
             plan, EnvironmentSection(prompt="{statement}")
         )
         writing = CheckerWriting(
-            tmp_path / "raw.jsonl", judge, writer, plan, "m", say=said.append, minute_s=0.05
+            tmp_path / "raw.jsonl", judge, writer, plan, "m", journal, say=said.append, minute_s=0.05
         )
-        written_ = writing.run(tmp_path / "out", journal, 1, lambda what, done, of: None)
+        written_ = writing.run(tmp_path / "out", 1, lambda what, done, of: None)
     assert said[0].startswith("asking 1: 0 of 1 replies")
     assert (written_.kept, dict(written_.why)) == (0, {"no_checker": 1})
 

@@ -6,7 +6,7 @@ Replies are stored in a journal (``journal.py``), so that an interrupted run is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from whetstone.core.errors import UserError
@@ -31,6 +31,7 @@ class ReplyRounds:
         writer: ReplyWriter,
         plan: SamplingPlan,
         question: Callable[[Problem], str],
+        journal: CheckerJournal,
         *,
         say: Callable[[str], None] = lambda line: None,
         minute_s: float = 60.0,
@@ -38,34 +39,26 @@ class ReplyRounds:
         """``question`` makes the prompt; ``say`` gets a line about pending requests every ``minute_s``
         seconds."""
         self._source, self._writer, self._plan, self._question = source, writer, plan, question
-        self._say, self._minute_s = say, minute_s
+        self._journal, self._say, self._minute_s = journal, say, minute_s
         self._done = 0
         self.failures: dict[str, str] = {}
         """Problems whose last request failed, with the error."""
 
-    def ask(
-        self,
-        journal: CheckerJournal,
-        digests: dict[str, str],
-        wanting: Collection[str],
-        attempt: int,
-        watch: Watch,
-    ) -> None:
-        """Request one reply for each of the problems ``wanting`` without one of this attempt,
-        by their ids."""
-        missing = {id_ for id_ in wanting if (id_, digests[id_], attempt) not in journal.replies}
+    def ask(self, wanting: Mapping[str, str], attempt: int, watch: Watch) -> None:
+        """Request one reply for each of the problems ``wanting`` without one of this attempt. They are given
+        by their ids, with their digests."""
+        replies = self._journal.replies
+        missing = {id_: digest for id_, digest in wanting.items() if (id_, digest, attempt) not in replies}
         if missing:
-            asyncio.run(self._ask(journal, digests, missing, attempt, watch))
+            asyncio.run(self._ask(missing, attempt, watch))
 
-    def check(self, journal: CheckerJournal) -> None:
+    def check(self) -> None:
         """Raise UserError if there is no reply at all and some request failed."""
-        if self.failures and not journal.replies:
+        if self.failures and not self._journal.replies:
             id_, error = next(iter(self.failures.items()))
             raise UserError(f"every request failed; the first, for {id_}: {error}; repeat the command")
 
-    async def _ask(
-        self, journal: CheckerJournal, digests: dict[str, str], missing: set[str], attempt: int, watch: Watch
-    ) -> None:
+    async def _ask(self, missing: dict[str, str], attempt: int, watch: Watch) -> None:
         self._done = 0
         minutes = asyncio.create_task(self._minutes(f"asking {attempt + 1}", len(missing)))
         try:
@@ -79,7 +72,7 @@ class ReplyRounds:
                     continue
                 # A later attempt may succeed where an earlier one failed.
                 self.failures.pop(id_, None)
-                journal.add(ReplyEntry(id_, digests[id_], attempt, _storable(reply)))
+                self._journal.add(ReplyEntry(id_, missing[id_], attempt, _storable(reply)))
         finally:
             minutes.cancel()
             await self._writer.close()
@@ -90,7 +83,7 @@ class ReplyRounds:
             parts = [f"{what}: {self._done} of {of} replies", self._writer.waiting()]
             self._say(", ".join(part for part in parts if part))
 
-    def _questions(self, missing: set[str], attempt: int) -> Iterator[ReplyRequest]:
+    def _questions(self, missing: Collection[str], attempt: int) -> Iterator[ReplyRequest]:
         for problem in open_problems(self._source):
             if problem.id in missing:
                 yield ReplyRequest(

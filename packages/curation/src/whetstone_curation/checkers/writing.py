@@ -56,38 +56,37 @@ class CheckerWriting:
         writer: ReplyWriter,
         plan: SamplingPlan,
         model: str,
+        journal: CheckerJournal,
         *,
         say: Callable[[str], None] = lambda line: None,
         minute_s: float = 60.0,
     ) -> None:
         """``say`` gets a line about pending requests every ``minute_s`` seconds."""
-        self._source, self._plan, self._model = source, plan, model
-        self._asking = ReplyRounds(source, writer, plan, question, say=say, minute_s=minute_s)
+        self._source, self._plan, self._model, self._journal = source, plan, model, journal
+        self._asking = ReplyRounds(source, writer, plan, question, journal, say=say, minute_s=minute_s)
         self._policy = Policy(judge_attempts=1)
         self._runs = Runs(judge, self._policy.judge_attempts)
 
-    def run(
-        self, out: str | Path, journal: CheckerJournal, threads: int, watch: Watch
-    ) -> CheckerWritingSummary:
+    def run(self, out: str | Path, threads: int, watch: Watch) -> CheckerWritingSummary:
         """Request and try checkers and write ``out``. Raises UserError for a set without a suitable problem,
         and for an endpoint that answers no request."""
         open_ = self._needing()
         try:
             for attempt in range(self._plan.n):
-                wanting = {id_ for id_, digest in open_.items() if self._kept(journal, id_, digest) is None}
-                self._asking.ask(journal, open_, wanting, attempt, watch)
-                self._try_all(journal, open_, wanting, attempt, threads, watch)
+                wanting = {id_: digest for id_, digest in open_.items() if self._kept(id_, digest) is None}
+                self._asking.ask(wanting, attempt, watch)
+                self._try_all(wanting, attempt, threads, watch)
         except BaseException:
             # Threads that wait for a judgement start no other one.
             self._runs.stop()
             raise
-        self._asking.check(journal)
+        self._asking.check()
         written = CheckerWritingSummary(needed=len(open_), why=Counter())
 
         def step(problems: Iterator[Problem]) -> Iterator[Problem | ProblemDecision]:
             for problem in problems:
                 written.problems += 1
-                yield from self._settled(problem, open_, journal, written)
+                yield from self._settled(problem, open_.get(problem.id), written)
 
         transform(self._source, out, step)
         return written
@@ -107,34 +106,23 @@ class CheckerWriting:
             )
         return {problem.id: digest_of(problem) for problem in needing if problem.references}
 
-    def _kept(self, journal: CheckerJournal, id_: str, digest: str) -> TrialEntry | None:
-        trials = (journal.trials.get((id_, digest, attempt)) for attempt in range(self._plan.n))
+    def _kept(self, id_: str, digest: str) -> TrialEntry | None:
+        trials = (self._journal.trials.get((id_, digest, attempt)) for attempt in range(self._plan.n))
         return next((trial for trial in trials if trial is not None and trial.evidence is not None), None)
 
-    def _try_all(
-        self,
-        journal: CheckerJournal,
-        open_: dict[str, str],
-        wanting: set[str],
-        attempt: int,
-        threads: int,
-        watch: Watch,
-    ) -> None:
-        todo = {
-            id_
-            for id_ in wanting
-            if (id_, open_[id_], attempt) in journal.replies
-            and (id_, open_[id_], attempt) not in journal.trials
-        }
+    def _try_all(self, wanting: dict[str, str], attempt: int, threads: int, watch: Watch) -> None:
+        replies, trials = self._journal.replies, self._journal.trials
+        keys = {id_: (id_, digest, attempt) for id_, digest in wanting.items()}
+        todo = {id_: key for id_, key in keys.items() if key in replies and key not in trials}
 
         def work(problem: Problem) -> TrialEntry:
-            digest = open_[problem.id]
-            return self._try(problem, digest, attempt, journal.replies[problem.id, digest, attempt])
+            key = todo[problem.id]
+            return self._try(problem, key[1], attempt, replies[key])
 
         problems = (problem for problem in open_problems(self._source) if problem.id in todo)
-        with closing(in_order(problems, work, lambda: None, threads, None)) as trials:
-            for done, (_, trial) in enumerate(trials, 1):
-                journal.add(trial)
+        with closing(in_order(problems, work, lambda: None, threads, None)) as tried:
+            for done, (_, trial) in enumerate(tried, 1):
+                self._journal.add(trial)
                 watch(f"trying {attempt + 1}", done, len(todo))
 
     def _try(self, problem: Problem, digest: str, attempt: int, reply: str) -> TrialEntry:
@@ -148,17 +136,19 @@ class CheckerWriting:
         return TrialEntry(problem.id, digest, attempt, source=source, evidence=evidence)
 
     def _settled(
-        self, problem: Problem, open_: dict[str, str], journal: CheckerJournal, written: CheckerWritingSummary
+        self, problem: Problem, digest: str | None, written: CheckerWritingSummary
     ) -> Iterator[Problem | ProblemDecision]:
-        """Yield the problem with its checker, or unchanged with a mark that states the reason."""
-        # The digest is part of every key, so that replies to an earlier text of the problem do not count.
-        digest = open_.get(problem.id)
+        """Yield the problem with its checker, or unchanged with a mark that states the reason.
+
+        digest: of a problem that needs a checker and has references. It is part of every key, so that replies
+        to an earlier text of the problem do not count.
+        """
         if digest is None:
             if needs_checker(problem):
                 yield _mark(problem, "checker_untried", "it has no reference to try a checker on", written)
             yield problem
             return
-        kept = self._kept(journal, problem.id, digest)
+        kept = self._kept(problem.id, digest)
         if kept is not None and kept.evidence is not None:
             written.kept += 1
             yield ProblemDecision(
@@ -166,7 +156,7 @@ class CheckerWriting:
             )
             yield with_checker(problem, kept.source, kept.evidence, self._model, kept.attempt)
             return
-        trials = [journal.trials.get((problem.id, digest, attempt)) for attempt in range(self._plan.n)]
+        trials = [self._journal.trials.get((problem.id, digest, attempt)) for attempt in range(self._plan.n)]
         # The last attempt's reason is named; the others are in the journal.
         last = next((trial for trial in reversed(trials) if trial is not None), None)
         if last is None:

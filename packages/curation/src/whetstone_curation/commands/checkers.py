@@ -56,8 +56,8 @@ def write_checkers(
             progress.say(f"resuming with {len(journal.replies)} replies")
         watch, log = progress_callbacks(progress)
         with machine.judge() as judge:
-            writing = CheckerWriting(files.set, judge, model.writer, plan, model.label, say=log)
-            written: CheckerWritingSummary = writing.run(files.out, journal, threads, watch)
+            writing = CheckerWriting(files.set, judge, model.writer, plan, model.label, journal, say=log)
+            written: CheckerWritingSummary = writing.run(files.out, threads, watch)
         journal.remove()
     line = f"{files.out}: {written.problems} problems; {written.kept} of {written.needed} got a checker"
     console.print(line, highlight=False, soft_wrap=True)

@@ -120,14 +120,14 @@ class Generators:
     ) -> None:
         self._source, self._plan = source, plan
         self.label, self.journal = label, journal
-        self._asking = ReplyRounds(source, writer, plan, generator_prompt, say=say)
+        self._asking = ReplyRounds(source, writer, plan, generator_prompt, journal, say=say)
 
     def ask(self, watch: Watch) -> int:
         """Request all missing replies, and return their number. Raises UserError if every request failed."""
         open_ = {p.id: digest_of(p) for p in open_problems(self._source) if is_open_to_tests(p)}
         for attempt in range(self._plan.n):
-            self._asking.ask(self.journal, open_, open_, attempt, watch)
-        self._asking.check(self.journal)
+            self._asking.ask(open_, attempt, watch)
+        self._asking.check()
         return len(open_)
 
     def inputs(self, problem: Problem, answers: Answers) -> list[str | list[Any]]:
