@@ -192,7 +192,9 @@ class _ProblemWork:
         if not candidates:
             detail = f"none of {self._made} inputs has an answer that can be a test"
             raise NotStrengthened("no_new_test", detail)
-        tried, survivors, rejected = self._mutants()
+        tried, survivors, rejected = self._faults.mutants(
+            self._references[0], self._effort.mutants, self._draw_seed
+        )
         faults = [*wrong, *survivors, *contradicting, *rejected[:: max(1, len(rejected) // _DETECTED)]]
         rejected_by = [(fault, self._rejections(fault, candidates)) for fault in faults]
         if not voted:  # else they are among the candidates
@@ -222,10 +224,6 @@ class _ProblemWork:
             written=sum(each.case.arguments in given for each in choice.kept),
             why=choice.why,
         )
-
-    def _mutants(self) -> tuple[int, list[Fault], list[Fault]]:
-        """Return the mutants of the first reference; see ``FaultFinder.mutants``."""
-        return self._faults.mutants(self._references[0], self._effort.mutants, self._draw_seed)
 
     def _rejections(self, fault: Fault, candidates: list[CandidateTest]) -> set[int]:
         """Return the candidates that reject a fault.
