@@ -32,12 +32,10 @@ FIXTURE = Path(__file__).parent / "fixtures" / "apps.jsonl"
 def numbers(name: str) -> DatasetSource:
     """Rows {"n": 3}: a problem to print 3; every seventh is none."""
 
-    def convert(source: DatasetSource, row: dict[str, int], row_id: str) -> list[Problem]:
+    def convert(source: DatasetSource, row: dict[str, int], row_id: str) -> Problem:
         if row["n"] % 7 == 0:
             raise Skip("seventh", f"{row['n']} <script>")
-        return [
-            Problem(f"{name}/{row_id}", f"Print {row['n']}.", StdinTests([StdinCase("", f"{row['n']}\n")]))
-        ]
+        return Problem(f"{name}/{row_id}", f"Print {row['n']}.", StdinTests([StdinCase("", f"{row['n']}\n")]))
 
     return DatasetSource(
         name=name,

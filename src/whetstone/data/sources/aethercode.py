@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from whetstone.core.problem import Limits, Problem, ProgramChecker, StdinTests
 from whetstone.data.sources.programs import with_testlib
 from whetstone.data.sources.row_problem import known
@@ -12,13 +10,13 @@ from whetstone.data.sources.source import ColumnError, DatasetSource, Row, Skip,
 _MEMORY_MB = 1024.0
 
 
-def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a row of AetherCode."""
     cases = [case_of(test, "test_cases") for test in list_of(row, "test_cases")]
     if not cases:
         raise Skip("no_tests", "`test_cases` is empty")
     checker = text_of(row, "checker", default="").strip()
-    yield Problem(
+    return Problem(
         id=f"{source.name}/{own_id}",
         statement=text_of(row, "description"),
         tests=StdinTests(cases),

@@ -5,7 +5,6 @@ The part of TACO that likaixin verified is a separate source. Its problems have 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
@@ -14,9 +13,9 @@ from whetstone.data.sources.row_problem import limits_of, names_in, row_problem
 from whetstone.data.sources.source import ColumnError, DatasetSource, Row, json_of, text_of
 
 
-def convert_apps(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert_apps(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a row of APPS."""
-    yield row_problem(
+    return row_problem(
         source,
         own_id,
         starter=text_of(row, "starter_code", default=""),
@@ -27,9 +26,9 @@ def convert_apps(source: DatasetSource, row: Row, own_id: str) -> Iterator[Probl
     )
 
 
-def convert_taco(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert_taco(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a row of TACO."""
-    yield row_problem(
+    return row_problem(
         source,
         own_id,
         starter=text_of(row, "starter_code", default=""),

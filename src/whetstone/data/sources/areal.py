@@ -6,8 +6,6 @@ The training prompts have the marks of a chat template, the benchmarks a plain `
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 
 from whetstone.core.problem import CallTests, Problem
@@ -28,7 +26,7 @@ _MARKS = (
 )
 
 
-def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a row of AReaL's set."""
     task = text_of(row, "task", default="code")
     if task != "code":
@@ -44,7 +42,7 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
         tests=unpack(text_of(row, "input_output"), "input_output"),
     )
     # Code in a statement is a starter only if a function is called.
-    yield problem if isinstance(problem.tests, CallTests) else msgspec.structs.replace(problem, starter=None)
+    return problem if isinstance(problem.tests, CallTests) else msgspec.structs.replace(problem, starter=None)
 
 
 def without_marks(prompt: str) -> str:

@@ -6,7 +6,6 @@ Zhuo et al. 2024, arXiv 2406.15877. Tests and programs need the libraries in ``m
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from whetstone.core.problem import COMPLETES_STARTER, AssertTests, Limits, Problem, Program
 from whetstone.core.syntax import parse_expression
@@ -16,11 +15,11 @@ from whetstone.data.sources.source import DatasetSource, Row, text_of
 LIMITS = Limits(cpu_s=30.0, memory_mb=2048.0)
 
 
-def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a row of BigCodeBench."""
     prompt = text_of(row, "complete_prompt")
     entry_point = text_of(row, "entry_point")
-    yield Problem(
+    return Problem(
         id=f"{source.name}/{own_id.rpartition('/')[2]}",
         statement=text_of(row, "instruct_prompt"),
         starter=prompt,

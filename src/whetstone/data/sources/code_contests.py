@@ -6,7 +6,6 @@ Li et al. 2022, arXiv 2203.07814.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any, cast
 
 from whetstone.core.problem import Limits, Problem, Program, StdinCase, StdinTests
@@ -22,7 +21,7 @@ _RUNNABLE = frozenset({"cpp", "python", "java"})
 _TESTS = ("public_tests", "private_tests", "generated_tests")
 
 
-def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a row of CodeContests."""
     if text_of(row, "input_file", default="") or text_of(row, "output_file", default=""):
         raise Skip("reads_files", "the program has to read or write files by name")
@@ -32,7 +31,7 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
         raise Skip("no_tests", "there are no tests")
     references, others = _programs(row, "solutions")
     wrong, _ = _programs(row, "incorrect_solutions")
-    yield Problem(
+    return Problem(
         id=f"{source.name}/{own_id}",
         statement=text_of(row, "description"),
         tests=StdinTests([StdinCase(given, expected) for given, expected in pairs]),

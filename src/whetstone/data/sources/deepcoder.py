@@ -8,7 +8,6 @@ The files of DeepCoder's repository have them unpacked.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from whetstone.core.problem import Problem
 from whetstone.data.sources.primeintellect import statement_and_starter
@@ -20,11 +19,11 @@ _TAGS = re.compile(r"\n\nTags:\n(\[[^\n]*\])\n")
 _LIMITS = re.compile(r"\nTime Limit: (\S+ ms)\nMemory Limit: (\S+ MB)\s*\Z")
 
 
-def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a row of a subset of DeepCoder."""
     statement, offered = statement_and_starter(text_of(row, "problem"))
     tags, limits = _TAGS.search(statement), _LIMITS.search(statement)
-    yield row_problem(
+    return row_problem(
         source,
         own_id,
         solutions=list_of(row, "solutions", default=[]),

@@ -7,7 +7,6 @@ the hub have test code with the results, which needs numpy in the test process.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from whetstone.core.problem import COMPLETES_STARTER, AssertTests, Limits, Problem, Program
@@ -22,7 +21,7 @@ LIMITS = Limits(cpu_s=30.0, memory_mb=2048.0)
 CASES = ["base", "plus"]
 
 
-def convert_humaneval_plus(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert_humaneval_plus(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a row of HumanEval+."""
     task, prompt, entry_point = (text_of(row, name) for name in ("task_id", "prompt", "entry_point"))
     reference = prompt + text_of(row, "canonical_solution")
@@ -31,7 +30,7 @@ def convert_humaneval_plus(source: DatasetSource, row: Row, own_id: str) -> Iter
         tests = plus_tests(entry_point, reference, base, plus, _atol(row))
     else:
         tests = AssertTests(check=_corrected_test(text_of(row, "test")), entry_point=entry_point)
-    yield Problem(
+    return Problem(
         id=f"{source.name}/{task.rpartition('/')[2]}",
         statement=prompt,
         starter=prompt,
@@ -43,7 +42,7 @@ def convert_humaneval_plus(source: DatasetSource, row: Row, own_id: str) -> Iter
     )
 
 
-def convert_mbpp_plus(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert_mbpp_plus(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a row of MBPP+."""
     if "plus_input" in row:
         number = int(text_of(row, "task_id").rpartition("/")[2])
@@ -58,7 +57,7 @@ def convert_mbpp_plus(source: DatasetSource, row: Row, own_id: str) -> Iterator[
         entry_point = called_function(reference, asserts)
         tests = AssertTests(asserts=[text_of(row, "test")], entry_point=entry_point)
         statement = f"{text_of(row, 'prompt').strip()}\nYour code should pass these tests:\n\n{asserts}"
-    yield Problem(
+    return Problem(
         id=f"{source.name}/{number}",
         statement=statement,
         tests=tests,

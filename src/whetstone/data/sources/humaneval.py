@@ -5,8 +5,6 @@ Chen et al. 2021, arXiv 2107.03374.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from whetstone.core.problem import COMPLETES_STARTER, AssertTests, Limits, Problem, Program
 from whetstone.data.sources.source import ColumnError, DatasetSource, Row, text_of
 
@@ -14,7 +12,7 @@ from whetstone.data.sources.source import ColumnError, DatasetSource, Row, text_
 LIMITS = Limits(cpu_s=6.0, memory_mb=1024.0)
 
 
-def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a row of HumanEval, or of a set with its columns."""
     entry_point, prompt, test = (text_of(row, name) for name in ("entry_point", "prompt", "test"))
     if f"def {entry_point}" not in prompt:
@@ -22,7 +20,7 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     if "def check(" not in test:
         raise ColumnError("test", "text without it", "a function check(candidate)")
     task = text_of(row, "task_id")
-    yield Problem(
+    return Problem(
         id=f"{source.name}/{task.rpartition('/')[2]}",
         statement=prompt,
         starter=prompt,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
 from whetstone.core.problem import COMPLETES_STARTER, AssertTests, CallTests, Problem, Program
 from whetstone.core.syntax import NotPython, parse, parse_expression
@@ -19,7 +18,7 @@ _ENTRY = re.compile(r"Solution\(\)\.(\w+)")
 _NODES = ("ListNode", "TreeNode", "Node")
 
 
-def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a row of LeetCodeDataset."""
     # Before v0.3.0, the facts about a problem were in this column.
     older = dict_of(row, "meta", default={})
@@ -44,7 +43,7 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
         tests = _assert_tests(prelude, function, asserts)
         starter = f"{_node_classes(prelude)}\n\n\n{starter}"
         meta[COMPLETES_STARTER] = True
-    yield Problem(
+    return Problem(
         id=f"{source.name}/{own_id}",
         statement=text_of(row, "problem_description", default=str(older.get("question_title") or "")),
         tests=tests,

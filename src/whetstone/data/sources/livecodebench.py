@@ -6,7 +6,6 @@ which is read without executing it. The files of the ``lite`` set and of the ful
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, cast
 
 from whetstone.core.problem import Limits, Problem
@@ -19,13 +18,13 @@ from whetstone.data.sources.test_fields import read_tests
 LIMITS = Limits(cpu_s=6.0, memory_mb=4096.0)
 
 
-def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a row of LiveCodeBench."""
     public, private = _tests(row, "public_test_cases"), _tests(row, "private_test_cases")
     starter = text_of(row, "starter_code", default="")
     metadata = json_of(row, "metadata", empty={})
     function = cast("dict[str, Any]", metadata).get("func_name") if isinstance(metadata, dict) else None
-    yield Problem(
+    return Problem(
         id=f"{source.name}/{own_id}",
         statement=text_of(row, "question_content"),
         tests=read_tests([*public, *private], function=function, starter=starter),

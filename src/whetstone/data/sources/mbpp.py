@@ -6,7 +6,6 @@ Austin et al. 2021, arXiv 2108.07732: the prompt shows all asserts, and problems
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import cast
 
 from whetstone.core.problem import AssertTests, Problem, Program
@@ -32,17 +31,17 @@ def split_of(task: int) -> str:
     return next((name for name, tasks in _SPLITS if task in tasks), "train")
 
 
-def convert_sanitized(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert_sanitized(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a row of the set checked by hand."""
     setup = "\n".join(_lines(row, "test_imports"))
-    yield _problem(source, row, text_of(row, "prompt"), setup, _lines(row, "test_list"))
+    return _problem(source, row, text_of(row, "prompt"), setup, _lines(row, "test_list"))
 
 
-def convert_full(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert_full(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a row of the whole set."""
     setup = text_of(row, "test_setup_code", default="")
     asserts = [*_lines(row, "test_list"), *_lines(row, "challenge_test_list")]
-    yield _problem(source, row, text_of(row, "text"), setup, asserts, shown=_lines(row, "test_list"))
+    return _problem(source, row, text_of(row, "text"), setup, asserts, shown=_lines(row, "test_list"))
 
 
 def _problem(

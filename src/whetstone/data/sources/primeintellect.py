@@ -9,7 +9,6 @@ others are duplicates, and the replies are not used.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any, cast
 
 from whetstone.core.errors import UserError
@@ -51,14 +50,14 @@ def statement_and_starter(prompt: str) -> tuple[str, str]:
     return text, ""
 
 
-def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a row of PrimeIntellect's set, or of open-r1's edition."""
     info = object_of(row, "verification_info")
     gold = row.get("gold_standard_solution")
     language = _language(info.get("language") or PYTHON)
     statement, starter = statement_and_starter(text_of(row, _statement_column(row)))
     metadata = facts_of(row, "metadata")
-    yield row_problem(
+    return row_problem(
         source,
         own_id,
         statement=statement,
@@ -78,12 +77,12 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     )
 
 
-def convert_synthetic(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert_synthetic(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a row of SYNTHETIC-1."""
     task = text_of(row, "task_type")
     if task != "verifiable_code":
         raise Skip("not_code", f"a task of the type {task}")
-    yield from convert(source, row, own_id)
+    return convert(source, row, own_id)
 
 
 def _statement_column(row: Row) -> str:

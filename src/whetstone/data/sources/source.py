@@ -1,7 +1,7 @@
 """A source: a public dataset whose rows become problems, and the errors of rows that do not fit.
 
 An importer is a table of ``sources.toml``, with the files and columns of the dataset, and a function from a
-row to problems. The function reads columns through the helpers here. So a dataset with a changed schema is
+row to a problem. The function reads columns through the helpers here. So a dataset with a changed schema is
 rejected with the column's name and the known revision. It raises ``Skip`` for a row that cannot be judged,
 which is counted by reason.
 """
@@ -73,7 +73,7 @@ class DatasetSource(Struct, frozen=True):
     licence: str
     """An SPDX identifier, or a description."""
     convert: Converter
-    """Converts a row to problems. Raises Skip for a row that is no problem."""
+    """Converts a row to a problem. Raises Skip for a row that is none."""
     hub_id: str | None = None
     """The id on the hub; None if there are only local files."""
     revision: str | None = None
@@ -93,8 +93,8 @@ class DatasetSource(Struct, frozen=True):
         return self.example or f"whetstone data prepare {self.name} --out sets/{self.name}"
 
 
-Converter = Callable[[DatasetSource, Row, str], Iterable[Problem]]
-"""(source, row, id of the row: see ``row_id``) -> the problems, whose ids begin with the source's name."""
+Converter = Callable[[DatasetSource, Row, str], Problem]
+"""(source, row, id of the row: see ``row_id``) -> the problem, whose id begins with the source's name."""
 
 
 def import_rows(
@@ -112,16 +112,12 @@ def import_rows(
     first_misfit: SchemaError | None = None
     for place, row in rows:
         own_id = row_id(source, row)
-        found = 0
         try:
             _check_columns(source, row)
-            for problem in source.convert(source, row, own_id):
-                found += 1
-                if split:
-                    problem.meta.setdefault("split", split)
-                yield _admit(source, problem, seen)
-            if not found:
-                raise Skip("no_problem", "the row contains no problem")
+            problem = source.convert(source, row, own_id)
+            if split:
+                problem.meta.setdefault("split", split)
+            yield _admit(source, problem, seen)
             fits = True
         except Skip as skip:
             yield _drop(source, f"{source.name}/{own_id}", skip, place)

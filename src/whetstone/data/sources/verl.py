@@ -11,7 +11,7 @@ of LeetCode, as Code-R1 filtered them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
 from whetstone.core.problem import COMPLETES_STARTER, AssertTests, Problem, Program, StdinTests, Tests
@@ -50,7 +50,7 @@ _STATEMENTS: dict[str, Callable[[str], str]] = {
 }
 
 
-def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a row in verl's format."""
     ability = str(row.get("ability") or "code").lower()
     if "cod" not in ability and "program" not in ability:
@@ -67,7 +67,7 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
         tests = with_nodes(tests)
         starter = f"{NODE_CLASSES}\n\n{starter}"
         programs = [Program(p.language, f"{NODE_CLASSES}\n\n{p.source}") for p in programs]
-    yield Problem(
+    return Problem(
         id=f"{source.name}/{own_id}",
         statement=_STATEMENTS[source.name](message),
         tests=tests,

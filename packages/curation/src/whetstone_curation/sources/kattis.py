@@ -5,7 +5,6 @@ Both formats are read: the legacy one, and 2023-07-draft. https://www.kattis.com
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any, cast
 
@@ -44,7 +43,7 @@ _TOLERANCES = {
 }
 
 
-def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def _convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     package = value_of(row, "files", Package)
     settings = package.yaml(SETTINGS)
     kinds = _kinds(settings)
@@ -64,7 +63,7 @@ def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
             compare = _compare(flags)
     accepted, left_out = _programs(package, ("accepted",))
     wrong, _ = _programs(package, _REFUSED)
-    yield Problem(
+    return Problem(
         id=f"{source.name}/{own_id}",
         statement=_statement(package),
         tests=tests,

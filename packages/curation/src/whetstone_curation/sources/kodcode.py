@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any, cast
 
 import msgspec
@@ -14,14 +13,14 @@ from whetstone.data.sources.row_problem import known
 from whetstone.data.sources.source import DatasetSource, Row, text_of
 
 
-def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def _convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     tests = pytest_tests(text_of(row, "test" if "test" in row else "test_code"))
     info = _info(row)
     entry_point = info.get("function_name")
     if isinstance(entry_point, str) and _defines(text_of(row, "solution"), entry_point):
         tests = msgspec.structs.replace(tests, entry_point=entry_point)
     declaration = info.get("function_declaration")
-    yield Problem(
+    return Problem(
         id=f"{source.name}/{own_id}",
         statement=text_of(row, "question"),
         tests=tests,

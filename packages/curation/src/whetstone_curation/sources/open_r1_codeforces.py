@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
 from typing import Any
 
 from whetstone.core.problem import Problem, PythonChecker, StdinTests
@@ -35,7 +34,7 @@ def check(input, output, expected):
 """
 
 
-def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
+def _convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     if text_of(row, "interaction_format", default="").strip():
         raise Skip("interactive", "the problem is interactive and has no interactor")
     if text_of(row, "input_mode", default="stdio") != "stdio":
@@ -46,7 +45,7 @@ def _convert(source: DatasetSource, row: Row, own_id: str) -> Iterator[Problem]:
     if not cases:
         raise Skip("no_tests", "`official_tests` is empty")
     checker = text_of(row, "generated_checker", default="").strip()
-    yield Problem(
+    return Problem(
         id=f"{source.name}/{own_id}",
         statement=_statement(row),
         tests=StdinTests(cases),
