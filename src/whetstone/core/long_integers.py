@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
+
 MOST_DIGITS = 100_000
 _PART_DIGITS = 4000
 
@@ -52,3 +54,13 @@ def is_short(number: int) -> bool:
 def read_json(text: str | bytes) -> Any:
     """Return the value of JSON with long integers. Raises ValueError and RecursionError."""
     return json.loads(text, parse_int=parse_integer)
+
+
+def decode_json(text: str | bytes) -> Any:
+    """Return the value of JSON, also with long integers, NaN and lone surrogates. Raises ValueError and
+    RecursionError."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        # Only the standard library reads these.
+        return read_json(text)

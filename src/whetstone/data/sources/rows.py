@@ -19,11 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
-import msgspec
-
 from whetstone.core.errors import UserError
-from whetstone.core.long_integers import parse_integer
-from whetstone.core.long_integers import read_json as read_long_json
+from whetstone.core.long_integers import decode_json, parse_integer
 from whetstone.data.files import LONGEST_ROW, bounded_lines
 
 Row = dict[str, Any]
@@ -236,12 +233,7 @@ def _open(path: Path) -> Generator[tuple[IO[bytes], IO[bytes]]]:
 
 def _decode(line: bytes, place: str) -> Any:
     try:
-        return msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        # Only the standard library reads NaN and lone surrogates.
-        pass
-    try:
-        return read_long_json(line)
+        return decode_json(line)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{place}: not JSON in UTF-8: {error}; each line is one row") from None
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from whetstone.core.errors import UserError
 from whetstone.core.literal import write_literal
-from whetstone.core.long_integers import format_integer, is_short, read_json
+from whetstone.core.long_integers import decode_json, format_integer, is_short
 from whetstone.core.problem import CallCase, CallTests, Problem, StdinCase, StdinTests, case_count
 from whetstone.data.decisions import ProblemDecision
 from whetstone.data.explain import explain
@@ -315,11 +315,6 @@ def json_of(row: Row, column: str, *, empty: Any = None) -> Any:
 def parse_json(text: str, what: str) -> Any:
     """Parse JSON. Integers have any number of digits; raises Skip("broken_json") naming ``what``."""
     try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        # Only the standard library reads NaN, lone surrogates and huge numbers.
-        pass
-    try:
-        return read_json(text)
+        return decode_json(text)
     except (ValueError, RecursionError) as error:
         raise Skip("broken_json", f"`{what}` is not JSON: {error}") from None
