@@ -265,7 +265,8 @@ def test_a_clean_set_loses_nothing() -> None:
 
 def test_invalid_thresholds_are_refused() -> None:
     invalid: list[dict[str, Any]] = [{"ngram": 3}, {"overlap": 0.0}, {"similar": 1.2}, {"reworded": 0.0}]
-    for options in (*invalid, {"together": float("nan")}):
+    invalid.append({"together": float("nan")})
+    for options in invalid:
         with pytest.raises(ValidationError, match=next(iter(options))):
             Thresholds(**options)
 

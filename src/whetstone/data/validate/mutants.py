@@ -7,7 +7,6 @@ so a score below 1 is normal; operators and places are chosen to make few of the
 from __future__ import annotations
 
 import ast
-import copy
 import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from whetstone.core.syntax import parsed
-from whetstone.data.validate.mutations import OPERATORS, Mutate, Operator, has_no_effect, is_guard
+from whetstone.data.validate.mutations import OPERATORS, Change, Operator, apply, has_no_effect, is_guard
 
 # With the id of a problem, this seeds its mutants. Another number would give other published shares.
 MUTANT_SEED = 0
@@ -62,32 +61,32 @@ def mutants(
 
 def _mutants(tree: ast.Module, operators: Mapping[str, Operator], draw: random.Random) -> Iterator[_Mutant]:
     seen = {ast.unparse(tree) + "\n"}
-    for place, name, mutate in _alternate_kinds(_changes(tree, operators), draw):
-        # A change alters the tree, which the other mutants also start from.
-        changed = copy.deepcopy(tree)
-        node = next(itertools.islice(ast.walk(changed), place, None))
-        line = getattr(node, "lineno", 0)
-        mutate(node)
-        text = ast.unparse(ast.fix_missing_locations(changed)) + "\n"
+    for line, name, change in _alternate_kinds(_changes(tree, operators), draw):
+        undo = apply(change)
+        try:
+            text = ast.unparse(tree) + "\n"
+        finally:
+            # The other mutants start from the same tree.
+            apply(undo)
         # Different changes may give the same program.
         if text not in seen:
             seen.add(text)
             yield _Mutant(text, name, line)
 
 
-_Change = tuple[int, str, Mutate]
+_NamedChange = tuple[int, str, Change]
 
 
-def _changes(tree: ast.Module, operators: Mapping[str, Operator]) -> dict[str, list[_Change]]:
-    """Return all changes by their kind, each with the index of its node in the order of ``ast.walk``."""
+def _changes(tree: ast.Module, operators: Mapping[str, Operator]) -> dict[str, list[_NamedChange]]:
+    """Return all changes by their kind, each with the line of its node."""
     protected = _protected_nodes(tree)
-    found: dict[str, list[_Change]] = {}
-    for place, node in enumerate(ast.walk(tree)):
+    found: dict[str, list[_NamedChange]] = {}
+    for node in ast.walk(tree):
         if id(node) in protected:
             continue
         for name, applicable in operators.items():
-            for mutate in applicable(node):
-                found.setdefault(name, []).append((place, name, mutate))
+            for change in applicable(node):
+                found.setdefault(name, []).append((getattr(node, "lineno", 0), name, change))
     return found
 
 
@@ -114,7 +113,7 @@ def _protected_nodes(tree: ast.Module) -> set[int]:
     return inside
 
 
-def _alternate_kinds(changes: dict[str, list[_Change]], draw: random.Random) -> Iterator[_Change]:
+def _alternate_kinds(changes: dict[str, list[_NamedChange]], draw: random.Random) -> Iterator[_NamedChange]:
     """Yield one change of each kind in turn. The order of kinds and changes is drawn."""
     kinds = list(changes.values())
     for kind in kinds:

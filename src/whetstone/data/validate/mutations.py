@@ -1,18 +1,26 @@
 """The kinds of change that make mutants.
 
-Each function takes a node of a syntax tree and returns its possible changes. A change alters the node in
-place.
+Each function takes a node of a syntax tree and returns its possible changes. Nothing is changed before
+``apply``, which also tells how to undo a change.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, TypeGuard, cast
+from typing import Any, NamedTuple, TypeGuard, cast
 
-Mutate = Callable[[Any], None]
-Operator = Callable[[ast.AST], list[Mutate]]
+
+class Edit(NamedTuple):
+    """A new value for the field ``at`` of a node, or for the item ``at`` of a list of nodes."""
+
+    holder: Any
+    at: str | int
+    value: Any
+
+
+Change = tuple[Edit, ...]
+Operator = Callable[[ast.AST], list[Change]]
 
 _BOUNDARIES: dict[type[ast.AST], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -60,85 +68,107 @@ _TUNING = ("setrecursionlimit", "stack_size", "seed", "set_int_max_str_digits")
 _LARGE = 10_000
 
 
-def _boundary(node: ast.AST) -> list[Mutate]:
+def apply(change: Change) -> Change:
+    """Change the tree, and return the change that undoes it."""
+    undo: list[Edit] = []
+    for holder, at, value in change:
+        if isinstance(at, int):
+            undo.append(Edit(holder, at, holder[at]))
+            holder[at] = value
+        else:
+            undo.append(Edit(holder, at, getattr(holder, at)))
+            setattr(holder, at, value)
+    return tuple(undo)
+
+
+def edit(holder: Any, at: str | int, value: Any) -> Change:
+    """Return the change of one field or item."""
+    return (Edit(holder, at, value),)
+
+
+def _boundary(node: ast.AST) -> list[Change]:
     """Replace ``<`` by ``<=``, or shift the first or last index of a ``range``."""
     if isinstance(node, ast.Compare) and type(node.ops[0]) in _BOUNDARIES:
-        return [partial(_set_comparison, table=_BOUNDARIES)]
+        return [edit(node.ops, 0, _BOUNDARIES[type(node.ops[0])]())]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range":
         # The third argument is the step, not a bound.
         ends = range(min(len(node.args), 2))
-        return [partial(_shift_argument, at=at, by=by) for at in ends for by in (1, -1)]
+        return [edit(node.args, at, _plus_one(node.args[at], by)) for at in ends for by in (1, -1)]
     return []
 
 
-def _comparison(node: ast.AST) -> list[Mutate]:
+def _comparison(node: ast.AST) -> list[Change]:
     """Replace a comparison by its opposite."""
     if isinstance(node, ast.Compare) and type(node.ops[0]) in _OPPOSITES:
-        return [partial(_set_comparison, table=_OPPOSITES)]
+        return [edit(node.ops, 0, _OPPOSITES[type(node.ops[0])]())]
     return []
 
 
-def _operator(node: ast.AST) -> list[Mutate]:
+def _operator(node: ast.AST) -> list[Change]:
     """Replace an arithmetic, bitwise or Boolean operator."""
     if isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in _ARITHMETIC:
         # `%` on text formats it, and another operator would only raise an error.
         formats = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left)
-        return [] if formats else [_set_operator]
+        return [] if formats else [edit(node, "op", _ARITHMETIC[type(node.op)]())]
     if isinstance(node, ast.BoolOp):
-        return [_set_operator]
+        return [edit(node, "op", ast.Or() if isinstance(node.op, ast.And) else ast.And())]
     return []
 
 
-def _operands(node: ast.AST) -> list[Mutate]:
+def _operands(node: ast.AST) -> list[Change]:
     """Swap the operands of an operator that is not commutative."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, _ORDERED_OPERANDS) and not _is_text(node.left):
-        return [_swap_operands]
+        return [(Edit(node, "left", node.right), Edit(node, "right", node.left))]
     return []
 
 
-def _constant(node: ast.AST) -> list[Mutate]:
+def _constant(node: ast.AST) -> list[Change]:
     """Make an integer one larger or smaller, or negate a Boolean."""
     if not isinstance(node, ast.Constant):
         return []
     if type(node.value) is bool:
-        return [partial(_set_constant, value=not node.value)]
+        return [edit(node, "value", not node.value)]
     if type(node.value) is int and abs(node.value) < _LARGE:
-        return [partial(_set_constant, value=node.value + by) for by in (1, -1)]
+        return [edit(node, "value", node.value + by) for by in (1, -1)]
     return []
 
 
-def _index(node: ast.AST) -> list[Mutate]:
+def _index(node: ast.AST) -> list[Change]:
     """Shift an index by one, or make a slice one element shorter or longer."""
     if not isinstance(node, ast.Subscript) or isinstance(node.ctx, ast.Del):
         return []
     if isinstance(node.slice, ast.Slice):
-        return [partial(_shift_slice, end=end) for end in ("lower", "upper") if getattr(node.slice, end)]
+        ends = [(end, getattr(node.slice, end), by) for end, by in (("lower", 1), ("upper", -1))]
+        return [edit(node.slice, end, _plus_one(value, by)) for end, value, by in ends if value]
     # One cannot be added to a tuple or a text.
     plain = not isinstance(node.slice, ast.Tuple) and not _is_text(node.slice)
-    return [partial(_shift_index, by=by) for by in (1, -1)] if plain else []
+    return [edit(node, "slice", _plus_one(node.slice, by)) for by in (1, -1)] if plain else []
 
 
-def _condition(node: ast.AST) -> list[Mutate]:
+def _condition(node: ast.AST) -> list[Change]:
     """Negate a condition, or remove a part of ``and`` and ``or``, or a filter."""
-    changes: list[Mutate] = []
+    changes: list[Change] = []
     if isinstance(node, ast.If | ast.IfExp):
-        changes.append(_negate)
+        changes.append(edit(node, "test", ast.UnaryOp(ast.Not(), node.test)))
     if isinstance(node, ast.BoolOp):
-        changes += [partial(_leave_out, at=at) for at in range(len(node.values))]
+        # A Boolean operator needs two operands: the neighbour replaces the operand.
+        parts = node.values
+        changes += [edit(parts, at, parts[at - 1] if at else parts[1]) for at in range(len(parts))]
     if isinstance(node, ast.comprehension) and node.ifs:
-        changes.append(_clear_filters)
+        changes.append(edit(node, "ifs", []))
     return changes
 
 
-def _statement(node: ast.AST) -> list[Mutate]:
+def _statement(node: ast.AST) -> list[Change]:
     """Remove a statement that has an effect."""
-    changes: list[Mutate] = []
+    changes: list[Change] = []
     for field in ("body", "orelse"):
         body: Any = getattr(node, field, None)
         if isinstance(body, list):
             statements = cast("list[ast.AST]", body)
             changes += [
-                partial(_drop, field=field, at=at)
+                # A body must not become empty.
+                edit(statements, at, ast.Pass())
                 for at, statement in enumerate(statements)
                 if isinstance(statement, ast.AugAssign | ast.Break | ast.Continue)
                 or (isinstance(statement, ast.Expr) and not has_no_effect(statement))
@@ -147,23 +177,28 @@ def _statement(node: ast.AST) -> list[Mutate]:
     return changes
 
 
-def _loop_end(node: ast.AST) -> list[Mutate]:
+def _loop_end(node: ast.AST) -> list[Change]:
     """End a loop after its first iteration, or swap ``break`` and ``continue``."""
     if not isinstance(node, ast.For | ast.While):
         return []
-    jumps = [at for at, inner in enumerate(node.body) if isinstance(inner, ast.Break | ast.Continue)]
-    return [_break_at_end, *(partial(_swap_jump, at=at) for at in jumps)]
+    changes = [edit(node, "body", [*node.body, ast.Break()])]
+    for at, inner in enumerate(node.body):
+        if isinstance(inner, ast.Break | ast.Continue):
+            changes.append(
+                edit(node.body, at, ast.Continue() if isinstance(inner, ast.Break) else ast.Break())
+            )
+    return changes
 
 
-def _call(node: ast.AST) -> list[Mutate]:
+def _call(node: ast.AST) -> list[Change]:
     """Call another function of the same kind: ``max`` instead of ``min``."""
-    if not isinstance(node, ast.Call):
-        return []
-    if isinstance(node.func, ast.Name) and node.func.id in _CALLS:
-        return [partial(_rename_call, name=_CALLS[node.func.id])]
-    if isinstance(node.func, ast.Attribute) and node.func.attr in _CALLS:
-        return [partial(_rename_call, name=_CALLS[node.func.attr])]
-    return []
+    match node:
+        case ast.Call(func=ast.Name(id=name) as function) if name in _CALLS:
+            return [edit(function, "id", _CALLS[name])]
+        case ast.Call(func=ast.Attribute(attr=name) as function) if name in _CALLS:
+            return [edit(function, "attr", _CALLS[name])]
+        case _:
+            return []
 
 
 # The kinds of change by name.
@@ -192,71 +227,6 @@ def has_no_effect(node: ast.AST) -> bool:
         return False
     tunes = isinstance(node.value, ast.Call) and ast.unparse(node.value.func).endswith(_TUNING)
     return tunes or isinstance(node.value, ast.Constant)
-
-
-def _set_comparison(node: ast.Compare, table: Mapping[type[ast.AST], type[ast.cmpop]]) -> None:
-    node.ops[0] = table[type(node.ops[0])]()
-
-
-def _shift_argument(node: ast.Call, at: int, by: int) -> None:
-    node.args[at] = _plus_one(node.args[at], by)
-
-
-def _set_operator(node: ast.BinOp | ast.AugAssign | ast.BoolOp) -> None:
-    if isinstance(node, ast.BoolOp):
-        node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-    else:
-        node.op = _ARITHMETIC[type(node.op)]()
-
-
-def _swap_operands(node: ast.BinOp) -> None:
-    node.left, node.right = node.right, node.left
-
-
-def _set_constant(node: ast.Constant, value: int) -> None:
-    node.value = value
-
-
-def _shift_slice(node: ast.Subscript, end: str) -> None:
-    setattr(node.slice, end, _plus_one(getattr(node.slice, end), 1 if end == "lower" else -1))
-
-
-def _shift_index(node: ast.Subscript, by: int) -> None:
-    node.slice = _plus_one(node.slice, by)
-
-
-def _negate(node: ast.If | ast.IfExp) -> None:
-    node.test = ast.UnaryOp(ast.Not(), node.test)
-
-
-def _leave_out(node: ast.BoolOp, at: int) -> None:
-    # A Boolean operator needs two operands: the neighbour replaces the operand.
-    node.values[at] = node.values[at - 1] if at else node.values[1]
-
-
-def _clear_filters(node: ast.comprehension) -> None:
-    node.ifs = []
-
-
-def _drop(node: ast.AST, field: str, at: int) -> None:
-    body: list[ast.AST] = getattr(node, field)
-    # A body must not become empty.
-    body[at] = ast.Pass()
-
-
-def _break_at_end(node: ast.For | ast.While) -> None:
-    node.body.append(ast.Break())
-
-
-def _swap_jump(node: ast.For | ast.While, at: int) -> None:
-    node.body[at] = ast.Continue() if isinstance(node.body[at], ast.Break) else ast.Break()
-
-
-def _rename_call(node: ast.Call, name: str) -> None:
-    if isinstance(node.func, ast.Attribute):
-        node.func.attr = name
-    else:
-        node.func = ast.Name(name, ast.Load())
 
 
 def _plus_one(value: ast.expr, by: int) -> ast.expr:

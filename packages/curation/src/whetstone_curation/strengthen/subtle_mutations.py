@@ -10,7 +10,7 @@ import ast
 from collections.abc import Mapping
 from functools import partial
 
-from whetstone.data.validate.mutations import Mutate, Operator
+from whetstone.data.validate.mutations import Change, Operator, edit
 
 # Functions that take all items of one collection.
 _OF_ITEMS = (
@@ -47,32 +47,34 @@ def subtle_operators(tree: ast.Module) -> Mapping[str, Operator]:
     }
 
 
-def _repetitions(node: ast.AST) -> list[Mutate]:
+def _repetitions(node: ast.AST) -> list[Change]:
     """Ignore repeated items: ``sum(xs)`` as ``sum(dict.fromkeys(xs))``."""
     if isinstance(node, ast.Call) and len(node.args) in (1, 2) and not node.keywords:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        return [_call_without_repetitions] if name in _OF_ITEMS else []
+        return [edit(node.args, -1, _distinct(node.args[-1]))] if name in _OF_ITEMS else []
     if isinstance(node, ast.For | ast.comprehension) and not _is_index(node.iter):
-        return [_loop_without_repetitions]
+        return [edit(node, "iter", _distinct(node.iter))]
     return []
 
 
-def _items(node: ast.AST) -> list[Mutate]:
+def _items(node: ast.AST) -> list[Change]:
     """Loop over a part of the items: all but the first or the last, or the first few."""
     if not isinstance(node, ast.For | ast.comprehension):
         return []
+    items = ast.Call(ast.Name("list", ast.Load()), [node.iter], [])
     parts = (ast.Slice(lower=ast.Constant(1)), ast.Slice(upper=ast.Constant(-1)))
-    return [partial(_loop_over, part=part) for part in (*parts, ast.Slice(upper=ast.Constant(_FEW_ITEMS)))]
+    few = ast.Slice(upper=ast.Constant(_FEW_ITEMS))
+    return [edit(node, "iter", ast.Subscript(items, part, ast.Load())) for part in (*parts, few)]
 
 
-def _variable(node: ast.AST, names: list[str]) -> list[Mutate]:
+def _variable(node: ast.AST, names: list[str]) -> list[Change]:
     """Use another variable."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names:
-        return [partial(_rename, name=name) for name in names if name != node.id]
+        return [edit(node, "id", name) for name in names if name != node.id]
     return []
 
 
-def _text(node: ast.AST) -> list[Mutate]:
+def _text(node: ast.AST) -> list[Change]:
     """Change the capitals of a text, or leave out its first or last character."""
     if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
         return []
@@ -80,7 +82,7 @@ def _text(node: ast.AST) -> list[Mutate]:
     if not 0 < len(text) <= _MOST_TEXT:
         return []
     changed = {text.swapcase(), text[1:], text[:-1]} - {text}
-    return [partial(_set_text, text=each) for each in sorted(changed)]
+    return [edit(node, "value", each) for each in sorted(changed)]
 
 
 def _is_index(node: ast.expr) -> bool:
@@ -90,24 +92,3 @@ def _is_index(node: ast.expr) -> bool:
 def _distinct(items: ast.expr) -> ast.expr:
     from_keys = ast.Attribute(ast.Name("dict", ast.Load()), "fromkeys", ast.Load())
     return ast.Call(from_keys, [items], [])
-
-
-def _call_without_repetitions(node: ast.Call) -> None:
-    node.args[-1] = _distinct(node.args[-1])
-
-
-def _loop_without_repetitions(node: ast.For | ast.comprehension) -> None:
-    node.iter = _distinct(node.iter)
-
-
-def _loop_over(node: ast.For | ast.comprehension, part: ast.Slice) -> None:
-    items = ast.Call(ast.Name("list", ast.Load()), [node.iter], [])
-    node.iter = ast.Subscript(items, part, ast.Load())
-
-
-def _rename(node: ast.Name, name: str) -> None:
-    node.id = name
-
-
-def _set_text(node: ast.Constant, text: str) -> None:
-    node.value = text
