@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
@@ -34,20 +33,17 @@ def compare_with_cpu(context: SectionContext) -> None:
         tokens=sum(len(ids) for group in replies for ids in group.replies),
     )
     expected = _compute(loaded.model, replies)
-    kinds = [(cpu, torch.bfloat16, True)]
+    kinds = [(cpu, torch.bfloat16)]
     if context.device.type != "cpu":
-        kinds += [(context.device, torch.float32, True), (context.device, torch.bfloat16, True)]
-        if find_spec("liger_kernel") is not None:
-            kinds.append((context.device, torch.bfloat16, False))
-    for device, dtype, exact in kinds:
+        kinds += [(context.device, torch.float32), (context.device, torch.bfloat16)]
+    for device, dtype in kinds:
         with context.attempt(device=device.type, dtype=dtype_name(dtype)):
             model = trained_or_random(context, device=device, dtype=dtype).model
-            found = _compute(model, replies, exact_entropies=exact)
+            found = _compute(model, replies)
             context.record(
                 device=device.type,
                 dtype=dtype_name(dtype),
                 kernel=kernel_name(layer_of(model)),
-                **{"fused log-probs": not exact},
                 **_differences(found, expected),
             )
 
@@ -61,10 +57,10 @@ def _replies(tokenizer: Any, groups: int) -> list[PromptReplies]:
     ]
 
 
-def _compute(model: Any, groups: list[PromptReplies], *, exact_entropies: bool = True) -> _Found:
+def _compute(model: Any, groups: list[PromptReplies]) -> _Found:
     """Return the log-probs, and the gradient of the mean of -advantage * log-prob, where replies have
     alternating advantages: that of a policy loss before its first update."""
-    forward = Forward(model, temperature=1.0, exact_entropies=exact_entropies)
+    forward = Forward(model, temperature=1.0)
     lengths = [len(ids) for group in groups for ids in group.replies]
     signs = [1.0 - 2.0 * (number % 2) for number in range(len(lengths))]
     advantages = torch.tensor(signs).repeat_interleave(torch.tensor(lengths)).to(model.device)

@@ -1,4 +1,4 @@
-"""Log-probs from hidden states: chunks of logits against the fused operation of Liger."""
+"""Log-probs from hidden states by chunks of logits, against float32."""
 
 from __future__ import annotations
 
@@ -27,12 +27,6 @@ def compare_operations(context: SectionContext) -> None:
     free_memory()
     head = LogProbHead(_model(context, shape, context.dtype), temperature=1.0)
     _record(context, "chunks of logits", head, tokens, expected)
-    free_memory()
-    head = LogProbHead(_model(context, shape, context.dtype), temperature=1.0, exact_entropies=False)
-    if head.fused:
-        _record(context, "fused by Liger", head, tokens, expected)
-    else:
-        context.note(fused="not available here; the log has the reason if Liger is installed")
 
 
 def _model(context: SectionContext, shape: dict[str, Any], dtype: torch.dtype) -> Any:

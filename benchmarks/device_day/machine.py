@@ -16,7 +16,7 @@ import whetstone
 from benchmarks.device_day.context import SectionContext
 from whetstone.engine.torch_engine import total_memory
 
-_PACKAGES = ("torch", "transformers", "triton", "flash-attn", "liger-kernel", "numpy", "zstandard", "blake3")
+_PACKAGES = ("torch", "transformers", "triton", "numpy", "zstandard", "blake3")
 
 
 def describe_machine(context: SectionContext) -> None:

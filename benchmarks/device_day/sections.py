@@ -29,9 +29,9 @@ _ATTENTION = """Each kernel of packed attention against plain matrix products in
 of the difference divided by the norm, for the output and the gradients of queries, keys, values and sinks.
 Then the time of a forward and a backward pass of one layer over one sequence."""
 
-_LOG_PROBS = """From the hidden states of one row to log-probs, and back to gradients: chunks of logits, and
-the fused operation of Liger where it is installed. Errors are against float32 on the device: the norm of the
-difference divided by the norm. The peak is above the memory before; on a CPU it is that of the process."""
+_LOG_PROBS = """From the hidden states of one row to log-probs, and back to gradients, by chunks of logits.
+Errors are against float32 on the device: the norm of the difference divided by the norm. The peak is above
+the memory before; on a CPU it is that of the process."""
 
 _MEMORY = """One training step (log-probs, gradients, AdamW) with one sequence. GiB before it (weights,
 masters and moments), then the peak of the step above that. On a CPU the peak is that of the process so far.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from tests.trainer import reference_flash
 from whetstone.engine.settings import EngineSection
 from whetstone.trainer.attention_blocks import block_attention
 from whetstone.trainer.attention_kernels import CANDIDATES, KernelCandidate, Layer, select
-from whetstone.trainer.varlen_attention import FLASH_ATTN, TORCH, varlen_attention
+from whetstone.trainer.varlen_attention import varlen_attention
 
 
 @pytest.fixture(autouse=True)
@@ -148,14 +147,11 @@ def test_a_measurement_that_fails_is_recorded_and_the_section_goes_on(context: S
 def test_each_usable_kernel_is_compared_with_blocks(
     context: SectionContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reference_flash.install_flash_attn(monkeypatch)
-
     def wrong(*row: Any) -> torch.Tensor:
         return 1.5 * block_attention(*row)
 
-    kernels = {"torch": partial(varlen_attention, TORCH), "package": partial(varlen_attention, FLASH_ATTN)}
-    candidates = [KernelCandidate(name, kernel, lambda layer: None) for name, kernel in kernels.items()]
-    candidates += [
+    candidates = [
+        KernelCandidate("torch", varlen_attention, lambda layer: None),
         KernelCandidate("wrong", wrong, lambda layer: None),
         KernelCandidate("absent", wrong, lambda layer: "not here"),
     ]
@@ -163,13 +159,13 @@ def test_each_usable_kernel_is_compared_with_blocks(
     with reference_flash.torch_kernels():
         attention.compare_kernels(context)
     rows = [row for row in figures(context) if row.get("layer") == "window"]
-    assert [row["kernel"] for row in rows] == ["absent", "torch", "package", "wrong", BLOCKS]
+    assert [row["kernel"] for row in rows] == ["absent", "torch", "wrong", BLOCKS]
     assert rows[0]["output"] == "not here"
     for row in rows[1:]:
         errors = [row[name] for name in ("output", "queries", "keys", "values")]
         assert all((0.4 < error < 0.6) == (row["kernel"] == "wrong") for error in errors), row
         assert row["kernel"] == "wrong" or max(errors) < 0.02
-    assert {row["kernel"] for row in figures(context) if "TFLOP/s" in row} == {*kernels, "wrong", BLOCKS}
+    assert {row["kernel"] for row in figures(context) if "TFLOP/s" in row} == {"torch", "wrong", BLOCKS}
 
 
 def test_a_kernel_can_be_chosen_for_a_measurement() -> None:

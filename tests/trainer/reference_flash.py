@@ -6,14 +6,10 @@ function, the calls that are made of a row, their merging, and the gradients.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -39,15 +35,11 @@ def _sequences(
         yield q, k, hidden
 
 
-def _scores(query: Tensor, key: Tensor, hidden: Tensor, scale: float, cap: float) -> tuple[Tensor, Tensor]:
+def _scores(query: Tensor, key: Tensor, hidden: Tensor, scale: float) -> Tensor:
     scores = (
         torch.einsum("qhd,khd->hqk", query, key.repeat_interleave(query.shape[1] // key.shape[1], 1)) * scale
     )
-    bend = torch.ones_like(scores)
-    if cap:
-        bent = torch.tanh(scores / cap)
-        scores, bend = cap * bent, 1 - bent**2
-    return scores.masked_fill(hidden, float("-inf")), bend
+    return scores.masked_fill(hidden, float("-inf"))
 
 
 def forward(
@@ -56,7 +48,6 @@ def forward(
     longest: tuple[int, int],
     window: tuple[int, int],
     scale: float,
-    cap: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     query, key, value = rows
     assert longest[0] > 1
@@ -67,7 +58,7 @@ def forward(
         assert q.stop - q.start <= longest[0]
         assert k.stop - k.start <= longest[1]
         if k.stop > k.start:
-            scores, _ = _scores(query[q], key[k], hidden, scale, cap)
+            scores = _scores(query[q], key[k], hidden, scale)
             logsum[:, q] = scores.logsumexp(-1)
             values = value[k].repeat_interleave(query.shape[1] // key.shape[1], 1)
             out[q] = torch.einsum("hqk,khd->qhd", scores.softmax(-1), values)
@@ -80,7 +71,6 @@ def backward(
     edges: tuple[Tensor, Tensor],
     window: tuple[int, int],
     scale: float,
-    cap: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     grad, query, key, value, out = rows
     assert logsum.is_contiguous()
@@ -88,10 +78,10 @@ def backward(
     found = (torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value))
     for q, k, hidden in _sequences(rows[1:], edges, window):
         keys, values = (t[k].repeat_interleave(share, 1) for t in (key, value))
-        scores, bend = _scores(query[q], key[k], hidden, scale, cap)
+        scores = _scores(query[q], key[k], hidden, scale)
         shares = (scores - logsum[:, q, None]).exp()
         inner = (grad[q] * out[q]).sum(-1).T[..., None]
-        change = shares * (torch.einsum("qhd,khd->hqk", grad[q], values) - inner) * scale * bend
+        change = shares * (torch.einsum("qhd,khd->hqk", grad[q], values) - inner) * scale
         found[0][q] = torch.einsum("hqk,khd->qhd", change, keys)
         for total, part in (
             (found[1], torch.einsum("hqk,qhd->khd", change, query[q])),
@@ -131,67 +121,3 @@ def torch_kernels() -> Generator[None]:
         library.impl("_flash_attention_forward", attend, "CPU")
         library.impl("_flash_attention_backward", attend_backward, "CPU")
         yield
-
-
-def install_flash_attn(patch: pytest.MonkeyPatch) -> None:
-    """Let ``flash_attn.flash_attn_interface`` be a module with these operations."""
-
-    def _flash_attn_varlen_forward(
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        cu_seqlens_q: Tensor,
-        cu_seqlens_k: Tensor,
-        max_seqlen_q: int,
-        max_seqlen_k: int,
-        dropout_p: float,
-        softmax_scale: float,
-        causal: bool,
-        window_size_left: int = -1,
-        window_size_right: int = -1,
-        softcap: float = 0.0,
-    ) -> Any:
-        assert dropout_p == 0.0
-        window = _sides(window_size_left, window_size_right, causal)
-        edges, longest = (cu_seqlens_q, cu_seqlens_k), (max_seqlen_q, max_seqlen_k)
-        return *forward((q, k, v), edges, longest, window, softmax_scale, softcap), None, None
-
-    def _flash_attn_varlen_backward(
-        dout: Tensor,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        out: Tensor,
-        softmax_lse: Tensor,
-        dq: Tensor,
-        dk: Tensor,
-        dv: Tensor,
-        cu_seqlens_q: Tensor,
-        cu_seqlens_k: Tensor,
-        max_seqlen_q: int,
-        max_seqlen_k: int,
-        dropout_p: float,
-        softmax_scale: float,
-        causal: bool,
-        window_size_left: int,
-        window_size_right: int,
-        softcap: float,
-        alibi_slopes: None,
-        deterministic: bool,
-    ) -> Tensor:
-        assert dropout_p == 0.0
-        assert alibi_slopes is None
-        window = _sides(window_size_left, window_size_right, causal)
-        edges = (cu_seqlens_q, cu_seqlens_k)
-        found = backward((dout, q, k, v, out), softmax_lse, edges, window, softmax_scale, softcap)
-        for place, value in zip((dq, dk, dv), found, strict=True):
-            place.copy_(value)
-        return softmax_lse
-
-    module: Any = ModuleType("flash_attn.flash_attn_interface")
-    module._flash_attn_varlen_forward = _flash_attn_varlen_forward
-    module._flash_attn_varlen_backward = _flash_attn_varlen_backward
-    package = ModuleType("flash_attn")
-    package.__spec__ = ModuleSpec("flash_attn", None)
-    patch.setitem(sys.modules, "flash_attn", package)
-    patch.setitem(sys.modules, "flash_attn.flash_attn_interface", module)

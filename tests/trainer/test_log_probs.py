@@ -1,26 +1,18 @@
-"""Log-probs without waiting for the device: chunks by free memory, Liger's fused operation, and the metrics.
-
-Liger's operation is written out here; a real one was not run.
-"""
+"""Log-probs without waiting for the device: chunks by free memory, and the metrics."""
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from dataclasses import replace
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.trainer.tiny_models import VOCABULARY, random_batch, tiny_llama
 from whetstone.algorithm.algorithm import Losses, LossInputs
 from whetstone.algorithm.named import algorithm_named
-from whetstone.trainer import log_probs
 from whetstone.trainer.log_probs import LOGITS_PER_CHUNK, LogProbHead, logits_at_once
 from whetstone.trainer.meter import StepMeter
 from whetstone.trainer.ranks import Ranks
@@ -57,101 +49,6 @@ def test_a_setting_bounds_the_logits() -> None:
     head = LogProbHead(tiny_llama(), temperature=1.0, logits_per_chunk=3 * VOCABULARY + 1)
     assert head.chunks(7) == [slice(0, 3), slice(3, 6), slice(6, 7)]
     assert LogProbHead(tiny_llama(), temperature=1.0).chunks(7) == [slice(0, 7)]
-
-
-# Liger
-
-
-class Liger:
-    """``liger_kernel.ops.LigerFusedLinearScaledCrossEntropyFunction``, with its arguments and results."""
-
-    calls = 0
-    error = 0.0
-
-    @classmethod
-    def apply(
-        cls,
-        _input: Tensor,
-        weight: Tensor,
-        target: Tensor,
-        temperature: float = 1.0,
-        ignore_index: int = -100,
-        m_tiles_per_cluster: int = 1,
-        return_entropy: bool = False,
-    ) -> tuple[Tensor, Tensor]:
-        assert (ignore_index, m_tiles_per_cluster, return_entropy) == (-100, 1, True)
-        assert _input.dtype == weight.dtype == torch.bfloat16
-        assert len(_input) <= 1024
-        cls.calls += 1
-        scores = (_input.float() @ weight.float().T / temperature).log_softmax(-1)
-        entropies = -(scores.exp() * scores).sum(-1)
-        return cls.error - scores.gather(1, target[:, None])[:, 0], entropies.bfloat16()
-
-
-@pytest.fixture
-def liger(monkeypatch: pytest.MonkeyPatch) -> type[Liger]:
-    package = ModuleType("liger_kernel")
-    module: Any = ModuleType("liger_kernel.ops")
-    package.__spec__ = ModuleSpec("liger_kernel", None)
-    operation = type("Installed", (Liger,), {})
-    module.LigerFusedLinearScaledCrossEntropyFunction = operation
-    monkeypatch.setitem(sys.modules, "liger_kernel", package)
-    monkeypatch.setitem(sys.modules, "liger_kernel.ops", module)
-    monkeypatch.setattr(log_probs, "_has_fused_kernel", lambda device: True)
-    monkeypatch.setenv("LIGER_SCALED_CE_SM90_VALIDATE_TARGETS", "0")
-    return operation
-
-
-def trainer(preset: str = "grpo", **own: Any) -> Trainer:
-    spec = algorithm_named(preset, {"overlong_buffer": 0, **own})
-    return Trainer(tiny_llama(torch.bfloat16), spec, TrainerSection(lr=1e-3), temperature=0.8, max_tokens=12)
-
-
-def test_liger_gives_the_log_probs_entropies_and_gradients_of_chunks(liger: type[Liger]) -> None:
-    torch.manual_seed(0)
-    model, hidden = tiny_llama(torch.bfloat16), torch.randn(9, 32).bfloat16()
-    targets, slopes = torch.arange(9), torch.randn(9)
-    results: list[list[Tensor]] = []
-    for exact in (False, True):
-        head = LogProbHead(model, temperature=0.7, exact_entropies=exact)
-        assert head.chunks(9) == [slice(0, 9)]  # at first use, the operation is tried
-        leaf, calls = hidden.clone().requires_grad_(), liger.calls
-        values, entropies = head.score(leaf, targets)
-        gradients = torch.autograd.grad((values * slopes).sum(), [leaf, *head._head.parameters()])
-        results.append([values.detach(), entropies.detach(), *gradients])
-        assert liger.calls == calls + (not exact)
-    for fused, own in zip(*results, strict=True):
-        assert fused.dtype == own.dtype
-        assert (fused - own).float().norm() < 0.02 * own.float().norm()
-
-
-def test_policy_and_reference_are_computed_in_the_same_way(liger: type[Liger]) -> None:
-    """Both make a test call and one for the batch, so there is no divergence from equal weights."""
-    found = trainer(kl_coef=0.1).step(random_batch(0))
-    assert liger.calls == 4
-    assert found["kl"] < 1e-3
-    assert found["ratio_mean"] == 1.0
-
-
-@pytest.mark.parametrize(
-    ("preset", "own"),
-    [("archer", {"kl_coef": 0.1}), ("grpo", {"entropy_coef": 0.01})],
-    ids=["archer", "bonus"],
-)
-def test_an_algorithm_that_needs_entropies_gets_exact_ones(
-    preset: str, own: dict[str, Any], liger: type[Liger]
-) -> None:
-    trainer(preset, **own).step(random_batch(0))
-    assert liger.calls == 0
-
-
-def test_liger_is_not_used_if_its_results_are_wrong(
-    liger: type[Liger], caplog: pytest.LogCaptureFixture
-) -> None:
-    liger.error = 1.0
-    trainer(kl_coef=0.0).step(random_batch(0))
-    assert liger.calls == 1
-    assert "the fused log-probs of Liger are not used: its results are wrong by" in caplog.text
 
 
 # Metrics

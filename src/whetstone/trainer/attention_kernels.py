@@ -1,15 +1,15 @@
 """Selects the kernel of packed attention for a device, a dtype and a layer.
 
 On the CPU it is ``attention_blocks.py``. On other devices it is the first of these that can compute the layer
-and passes a test on a small row, in values and gradients: torch's variable-length flash attention, that of
-the package ``flash-attn``, flex_attention, and plain matrix products in blocks.
+and passes a test on a small row, in values and gradients: torch's variable-length flash attention,
+flex_attention, and plain matrix products in blocks.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple, cast
 
@@ -21,7 +21,7 @@ from transformers.integrations import flex_attention as flex
 
 from whetstone.trainer.attention_blocks import block_attention
 from whetstone.trainer.segments import AttentionPlan, Segment, run_table
-from whetstone.trainer.varlen_attention import FLASH_ATTN, TORCH, varlen_attention
+from whetstone.trainer.varlen_attention import varlen_attention
 
 log = logging.getLogger(__name__)
 
@@ -187,21 +187,17 @@ def _same(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _no_flash(layer: Layer, *, capped: bool) -> str | None:
+def _no_flash(layer: Layer) -> str | None:
     if layer.device.type not in ("cuda", "meta"):
         return f"not for devices of kind {layer.device.type}"
     if layer.dtype not in (torch.bfloat16, torch.float16):
         return f"not in {layer.dtype}"
     if layer.width > _WIDEST:
         return f"not for heads wider than {_WIDEST}"
-    if layer.cap and not capped:
+    if layer.cap:
         return "not with bounded scores"
     old = layer.device.type == "cuda" and torch.cuda.get_device_capability(layer.device) < (8, 0)
     return "needs compute capability 8.0" if old and torch.version.hip is None else None
-
-
-def _no_flash_attn(layer: Layer) -> str | None:
-    return "not installed" if find_spec("flash_attn") is None else _no_flash(layer, capped=True)
 
 
 def _no_flex(layer: Layer) -> str | None:
@@ -211,9 +207,6 @@ def _no_flex(layer: Layer) -> str | None:
 
 
 CANDIDATES = [
-    KernelCandidate(
-        "torch's varlen_attn", partial(varlen_attention, TORCH), partial(_no_flash, capped=False)
-    ),
-    KernelCandidate("flash-attn", partial(varlen_attention, FLASH_ATTN), _no_flash_attn),
+    KernelCandidate("torch's varlen_attn", varlen_attention, _no_flash),
     KernelCandidate("flex_attention", flex_packed_attention, _no_flex),
 ]

@@ -73,7 +73,7 @@ class Forward:
 
     attention: ``packed`` computes a prompt once for its replies and needs no mask of a row
     (:mod:`whetstone.trainer.packed_attention`); ``model`` pads rows of one reply and uses the model's own
-    attention; ``auto`` is ``packed`` if the model's layers support it. logits_per_chunk, exact_entropies: see
+    attention; ``auto`` is ``packed`` if the model's layers support it. logits_per_chunk: see
     :class:`whetstone.trainer.log_probs.LogProbHead`. routing_replay: the experts of a micro-batch replace
     those that the model would choose, also when a layer is computed again for the backward pass. invariant:
     log-probs are those of an engine bit for bit, where this is possible (``engine/invariance.py``).
@@ -90,7 +90,6 @@ class Forward:
         temperature: float,
         attention: AttentionName = "auto",
         logits_per_chunk: int = 0,
-        exact_entropies: bool = True,
         routing_replay: bool = False,
         invariant: bool = False,
     ) -> None:
@@ -106,7 +105,6 @@ class Forward:
             invariant=self._invariant,
             temperature=temperature or 1.0,
             logits_per_chunk=logits_per_chunk,
-            exact_entropies=exact_entropies,
         )
         # An unknown scaling of logits would silently give wrong log-probs. Meta tensors have no values.
         if model.device.type != "meta":

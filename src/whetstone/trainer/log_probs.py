@@ -1,18 +1,12 @@
 """From hidden states to the log-probs of tokens and the entropies, with gradients.
 
-Logits are computed for a chunk of tokens at a time. On an H100, Liger's fused operation computes both results
-without writing logits to memory, if it is installed and an algorithm only reports entropies: these it rounds
-to bf16. Operations without entropies, such as cut cross-entropy, cannot serve a step, which reports them.
+Logits are computed for a chunk of tokens at a time. Operations without entropies, such as cut cross-entropy,
+cannot serve a step, which reports them.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 from dataclasses import dataclass
-from functools import cached_property, partial
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, cast
 
 import torch
@@ -23,8 +17,6 @@ from whetstone.core.errors import UserError
 from whetstone.engine.invariance import whole_rows
 from whetstone.engine.sampling import log_softmax, within_supports
 
-log = logging.getLogger(__name__)
-
 # The most logits at once where free memory is not known: 64 MiB in fp32. A few such buffers exist at the same
 # time.
 LOGITS_PER_CHUNK = 2**24
@@ -32,12 +24,6 @@ LOGITS_PER_CHUNK = 2**24
 # The share of the free memory for a chunk's logits, and their bytes in all buffers: in the compute dtype, as
 # scores, as probabilities, as the gradient of the entropy, and as the gradient of the logits.
 _SHARE, _BYTES_PER_LOGIT = 0.25, 16
-
-# Liger adds up the gradient of the weights in bf16 beyond this number of tokens; chunks are added in fp32.
-_FUSED_TOKENS = 1024
-
-# The largest difference from our own result, relative to its norm: more than the rounding of bf16.
-_TOLERANCE = 0.02
 
 
 @dataclass(frozen=True)
@@ -77,8 +63,8 @@ class LogProbHead:
 
     Log-probs are those of ``softmax(logits / temperature)``, over the support of each token.
     logits_per_chunk: the most logits at once; 0: as the free memory of a CUDA device allows, and 2^24
-    elsewhere and with deterministic algorithms. exact_entropies: whether entropies rounded to bf16 are not
-    sufficient. invariant: whether log-probs are those of an engine bit for bit (``engine/invariance.py``).
+    elsewhere and with deterministic algorithms. invariant: whether log-probs are those of an engine bit for
+    bit (``engine/invariance.py``).
     Raises UserError for a model without a head.
     """
 
@@ -88,7 +74,6 @@ class LogProbHead:
         *,
         temperature: float,
         logits_per_chunk: int = 0,
-        exact_entropies: bool = True,
         invariant: bool = False,
     ) -> None:
         head = model.get_output_embeddings()
@@ -106,30 +91,16 @@ class LogProbHead:
         self._divide = float(getattr(config, "logits_scaling", None) or 1.0)
         self._divide /= float(getattr(config, "logit_scale", None) or 1.0)
         self._softcap = float(getattr(config, "final_logit_softcapping", None) or 0.0)
-        self._may_fuse = not (exact_entropies or self._softcap)
 
     @property
     def weight(self) -> Tensor:
         """The weights of the head: [vocabulary, width]."""
         return cast(Tensor, self._head.weight)
 
-    @property
-    def fused(self) -> bool:
-        """Whether Liger's operation computes the log-probs."""
-        return self._fused is not None
-
-    @cached_property
-    def _fused(self) -> Any:
-        """Liger's operation, or None. It is chosen at first use, when the weights are on their device."""
-        operation = _fused_operation(self._head) if self._may_fuse else None
-        return operation if operation is not None and self._fused_agrees(operation) else None
-
     def chunks(self, tokens: int) -> list[slice]:
         """Divide ``tokens`` into parts that are scored at once."""
-        size = _FUSED_TOKENS
-        if self._fused is None:
-            device = next(self._head.parameters()).device
-            size = max(1, (self._limit or logits_at_once(device)) // self._vocabulary)
+        device = next(self._head.parameters()).device
+        size = max(1, (self._limit or logits_at_once(device)) // self._vocabulary)
         return [slice(i, min(i + size, tokens)) for i in range(0, tokens, size)]
 
     def score(
@@ -137,22 +108,6 @@ class LogProbHead:
     ) -> tuple[Tensor, Tensor]:
         """Return the log-probs of ``targets`` ([t]) after ``hidden`` ([t, width]), and the entropies, in
         nats; [t] each. Both are over the ``supports`` of the targets if given. Gradients flow once."""
-        if supports is not None or self._fused is None:
-            return self._own_score(hidden, targets, supports)
-        return self._fused_score(hidden, targets, self._fused)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Return the logits of hidden states, as the model computes them."""
-        logits = cast(Tensor, self._head(hidden))
-        if self._divide != 1.0:
-            logits = logits / self._divide
-        if self._softcap:
-            logits = torch.tanh(logits / self._softcap) * self._softcap
-        return logits
-
-    def _own_score(
-        self, hidden: Tensor, targets: Tensor, supports: Supports | None = None
-    ) -> tuple[Tensor, Tensor]:
         rows = len(targets)
         if self._invariant:
             hidden, targets = whole_rows(hidden), whole_rows(targets)
@@ -163,38 +118,14 @@ class LogProbHead:
         values, entropies = selected_log_probs(logits, targets, self._temperature)
         return values[:rows], entropies[:rows]
 
-    def _fused_score(self, hidden: Tensor, targets: Tensor, operation: Any) -> tuple[Tensor, Tensor]:
-        weight = self.weight
-        arguments = (hidden, weight, targets, self._temperature * self._divide, -100, 1, True)
-        losses, entropies = operation.apply(*arguments)
-        return -losses, entropies.float()
-
-    def _fused_agrees(self, operation: Any) -> bool:
-        """Return whether the fused operation gives our values and gradients for a few tokens."""
-        weight = self.weight
-        values = torch.randn(6, weight.shape[1], generator=torch.Generator().manual_seed(0)).to(weight)
-        targets = (torch.arange(6) * 7 % self._vocabulary).to(weight.device)
-        trained = [weight] if weight.requires_grad else []
-        results: list[tuple[Tensor, ...]] = []
-        reason, remedy = "", "update or remove liger-kernel"
-        try:
-            for score in (partial(self._fused_score, operation=operation), self._own_score):
-                hidden = values.clone().requires_grad_()
-                with torch.enable_grad():
-                    found = score(hidden, targets)
-                    gradients = torch.autograd.grad(found[0].sum(), [*trained, hidden])
-                results.append((*(value.detach() for value in found), *gradients))
-            errors = [float((a - b).float().norm() / b.float().norm()) for a, b in zip(*results, strict=True)]
-            if max(errors) > _TOLERANCE:
-                reason = f"its results are wrong by {max(errors):.2g}"
-        except ImportError as error:
-            # Its operation for Hopper is in a package of its own, which `liger-kernel` does not install.
-            reason, remedy = str(error), "install 'liger-kernel[cutedsl]'"
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-        if reason:
-            log.warning("the fused log-probs of Liger are not used: %s; %s", reason, remedy)
-        return not reason
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the logits of hidden states, as the model computes them."""
+        logits = cast(Tensor, self._head(hidden))
+        if self._divide != 1.0:
+            logits = logits / self._divide
+        if self._softcap:
+            logits = torch.tanh(logits / self._softcap) * self._softcap
+        return logits
 
 
 def logits_at_once(device: torch.device) -> int:
@@ -205,23 +136,6 @@ def logits_at_once(device: torch.device) -> int:
     # torch keeps freed memory for itself.
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return max(LOGITS_PER_CHUNK, int(free * _SHARE) // _BYTES_PER_LOGIT)
-
-
-def _fused_operation(head: nn.Module) -> Any:
-    """Return Liger's operation if it is installed and fused for this head, else None."""
-    if type(head) is not nn.Linear or cast(Any, head).bias is not None or find_spec("liger_kernel") is None:
-        return None
-    if head.weight.dtype != torch.bfloat16 or not _has_fused_kernel(head.weight.device):
-        return None
-    # Otherwise the host waits in each call for a test of the targets.
-    os.environ.setdefault("LIGER_SCALED_CE_SM90_VALIDATE_TARGETS", "0")
-    return getattr(import_module("liger_kernel.ops"), "LigerFusedLinearScaledCrossEntropyFunction", None)
-
-
-def _has_fused_kernel(device: torch.device) -> bool:
-    if device.type != "cuda" or torch.version.hip is not None:
-        return False
-    return torch.cuda.get_device_capability(device) == (9, 0)
 
 
 def selected_log_probs(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

@@ -188,7 +188,6 @@ class Trainer:
             invariant=self._deterministic,
             attention=self._settings.attention,
             logits_per_chunk=self._settings.logits_per_chunk,
-            exact_entropies=self._spec.needs_entropies,
         )
         if self._settings.compile:
             compile_layers(model)

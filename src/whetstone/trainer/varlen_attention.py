@@ -1,4 +1,4 @@
-"""Packed attention through variable-length kernels of flash attention, for accelerators.
+"""Packed attention through torch's variable-length flash attention, for accelerators.
 
 To the kernel, a run is a sequence. One call computes the attention of all runs to themselves, and a second
 one that of replies to their prompts, which are read once. Both results are merged as
@@ -12,7 +12,7 @@ backward operation with the output and the logarithms of the whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -68,21 +68,9 @@ class VarlenCall:
         return self.window == (-1, 0)
 
 
-@dataclass(frozen=True)
-class VarlenKernel:
-    """The operations of a kernel, on [tokens, heads, width] rows and [heads, tokens] logarithms.
-
-    forward: (queries, keys, values), call, plan → the output, which is 0 for queries without keys, and the
-        logarithms of the sums of exponentials.
-    backward: (gradient of the output, queries, keys, values, output), logarithms, call, plan → the gradients
-        of queries, keys and values.
-    """
-
-    forward: Callable[[Rows, VarlenCall, AttentionPlan], tuple[Tensor, Tensor]]
-    backward: Callable[[Rows, Tensor, VarlenCall, AttentionPlan], Rows]
-
-
-def _torch_forward(rows: Rows, call: VarlenCall, plan: AttentionPlan) -> tuple[Tensor, Tensor]:
+def _forward(rows: Rows, call: VarlenCall, plan: AttentionPlan) -> tuple[Tensor, Tensor]:
+    """Return the output for (queries, keys, values), [tokens, heads, width] each, which is 0 for queries
+    without keys, and the [heads, tokens] logarithms of the sums of exponentials."""
     varlen: Any = import_module("torch.nn.attention.varlen")
     options = {"scale": plan.scale, "window_size": call.window, **_grouped_heads()}
     return varlen.varlen_attn(*rows, *call.edges, return_aux=varlen.AuxRequest(lse=True), **options)
@@ -96,47 +84,20 @@ def _grouped_heads() -> dict[str, bool]:
     return {"enable_gqa": True} if known else {}
 
 
-def _torch_backward(rows: Rows, logsum: Tensor, call: VarlenCall, plan: AttentionPlan) -> Rows:
+def _backward(rows: Rows, logsum: Tensor, call: VarlenCall, plan: AttentionPlan) -> Rows:
+    """Return the gradients of (queries, keys, values), from (gradient of the output, queries, keys, values,
+    output) and the logarithms."""
     # Only dropout reads the random state.
     random = torch.empty(2, dtype=torch.uint64, device=logsum.device)
     how = (call.causal, random, plan.scale, list(call.window))
     return torch.ops.torch_attn._varlen_attn_backward(*rows, logsum, *call.edges, *how)
 
 
-TORCH = VarlenKernel(_torch_forward, _torch_backward)
-"""The kernel of ``torch.nn.attention.varlen``."""
-
-
-def _package_forward(rows: Rows, call: VarlenCall, plan: AttentionPlan) -> tuple[Tensor, Tensor]:
-    package: Any = import_module("flash_attn.flash_attn_interface")
-    how = (0.0, plan.scale, call.causal, *call.window, plan.cap)
-    out, logsum, *_ = package._flash_attn_varlen_forward(*rows, *call.edges, *how)
-    return out, logsum
-
-
-def _package_backward(rows: Rows, logsum: Tensor, call: VarlenCall, plan: AttentionPlan) -> Rows:
-    package: Any = import_module("flash_attn.flash_attn_interface")
-    how = (0.0, plan.scale, call.causal, *call.window, plan.cap)
-    repeatable = torch.are_deterministic_algorithms_enabled()
-    found = tuple(torch.empty_like(tensor) for tensor in rows[1:4])
-    package._flash_attn_varlen_backward(*rows, logsum, *found, *call.edges, *how, None, repeatable)
-    return found
-
-
-FLASH_ATTN = VarlenKernel(_package_forward, _package_backward)
-"""The kernel of the package ``flash-attn``, from version 2.7 on, which also bounds scores."""
-
-
 def varlen_attention(
-    kernel: VarlenKernel,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    sinks: Tensor | None,
-    plan: AttentionPlan,
+    query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, plan: AttentionPlan
 ) -> Tensor:
-    """Return the attention of a row by ``kernel``, with gradients; see
-    :func:`whetstone.trainer.attention_blocks.block_attention`."""
+    """Return the attention of a row by the kernel of ``torch.nn.attention.varlen``, with gradients; see
+    :func:`whetstone.trainer.attention_blocks.block_attention`. ``plan`` has no bound of scores."""
     calls = plan.cached(query.device, lambda: varlen_calls(plan.runs, plan.window, query.device))
     width = value.shape[-1]
     wanted = -(-query.shape[-1] // _WIDTHS) * _WIDTHS
@@ -144,7 +105,7 @@ def varlen_attention(
         t if t.shape[-1] == wanted else torch.nn.functional.pad(t, (0, wanted - t.shape[-1]))
         for t in (query, key, value)
     ]
-    out = cast(Tensor, cast(Any, _VarlenAttention).apply(*rows, sinks, kernel, calls, plan))
+    out = cast(Tensor, cast(Any, _VarlenAttention).apply(*rows, sinks, calls, plan))
     return out[..., :width]
 
 
@@ -158,31 +119,30 @@ class _VarlenAttention(torch.autograd.Function):
         key: Tensor,
         value: Tensor,
         sinks: Tensor | None,
-        kernel: VarlenKernel,
         calls: list[VarlenCall],
         plan: AttentionPlan,
     ) -> Tensor:
         rows = [tensor.transpose(0, 1) for tensor in (query, key, value)]
-        parts = [kernel.forward(_parts(rows, call), call, plan) for call in calls if not call.merged]
+        parts = [_forward(_parts(rows, call), call, plan) for call in calls if not call.merged]
         outs, logsums = zip(*parts, strict=True)
         out = outs[0] if len(outs) == 1 else torch.cat(outs)
         logsum = logsums[0] if len(outs) == 1 else torch.cat(logsums, 1)
         for call in calls:
             if call.merged:
-                _merge(out, logsum, kernel.forward(_parts(rows, call), call, plan), call)
+                _merge(out, logsum, _forward(_parts(rows, call), call, plan), call)
         # A sink is a key with value zero that every token attends to.
         if sinks is not None:
             whole = torch.logaddexp(logsum, sinks.to(logsum.dtype)[:, None])
             out.mul_((logsum - whole).exp().T[..., None].to(out.dtype))
             logsum = whole
         ctx.save_for_backward(query, key, value, sinks, out, logsum)
-        ctx.how = (kernel, calls, plan)
+        ctx.how = (calls, plan)
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, sinks, out, logsum = ctx.saved_tensors
-        kernel, calls, plan = ctx.how
+        calls, plan = ctx.how
         grad = gradients[0].contiguous()
         rows = [tensor.transpose(0, 1) for tensor in (query, key, value)]
         sums = None if isinstance(calls[0].keys, slice) else _sums(rows, logsum.dtype)
@@ -190,7 +150,7 @@ class _VarlenAttention(torch.autograd.Function):
             # The kernel reads the logarithms without strides.
             tokens, logarithms = call.queries, logsum[:, call.queries].contiguous()
             parts = (grad[tokens], *_parts(rows, call), out[tokens])
-            found = kernel.backward(parts, logarithms, call, plan)
+            found = _backward(parts, logarithms, call, plan)
             if sums is None:
                 sums = found
                 continue
@@ -205,7 +165,7 @@ class _VarlenAttention(torch.autograd.Function):
             inner = (grad * out).sum(-1, dtype=logsum.dtype).T
             to_sinks = -((sinks.to(logsum.dtype)[:, None] - logsum).exp() * inner).sum(-1).to(sinks.dtype)
         slopes = (t.to(query.dtype).transpose(0, 1) for t in cast(Rows, sums))
-        return *slopes, to_sinks, None, None, None
+        return *slopes, to_sinks, None, None
 
 
 def _parts(rows: Sequence[Tensor], call: VarlenCall) -> Rows:
