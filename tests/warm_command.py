@@ -27,7 +27,7 @@ _SERVER.set_forkserver_preload(
         "whetstone.cli.eval",
         "whetstone.cli.train",
         "whetstone.run.stages",
-        "whetstone.run.checkpoint_evaluation",
+        "whetstone.run.separate_evaluation",
     ]
 )
 

@@ -14,10 +14,10 @@ from whetstone.core.settings import read_settings
 from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
 from whetstone.environments.settings import OutcomeRewards
 from whetstone.environments.single_turn import reward_of
+from whetstone.run.preflight import check_machine
 from whetstone.run.prepared_run import with_steps
 from whetstone.run.problem_sets import problem_sets
 from whetstone.run.recipe import Recipe, dump_recipe, load_recipe, stage_recipes
-from whetstone.run.structure import check_structure
 
 TINY = Path(__file__).parents[2] / "recipes" / "tiny.yaml"
 PAGE = TINY.parents[1] / "docs" / "training.md"
@@ -26,7 +26,7 @@ EXAMPLES = re.findall(r"```yaml\n(.*?)\n```\n", PAGE.read_text(encoding="utf-8")
 
 def tiny(*overrides: str) -> Recipe:
     recipe = load_recipe(TINY, overrides)
-    check_structure(recipe)
+    check_machine(recipe, "smoke")
     return recipe
 
 
@@ -191,4 +191,4 @@ def test_an_example_of_the_page_is_a_recipe(example: str, monkeypatch: pytest.Mo
     recipe = read_settings(Recipe, {"name": "example", "model": {"path": "m"}, **yaml.safe_load(example)})
     # Of its sets only the first: the second is of a file that is not here.
     sets = recipe.evaluation.model_copy(update={"sets": recipe.evaluation.sets[:1]})
-    check_structure(recipe.model_copy(update={"evaluation": sets}))
+    check_machine(recipe.model_copy(update={"evaluation": sets}), "smoke")

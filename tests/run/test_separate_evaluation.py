@@ -22,8 +22,8 @@ from whetstone.report.metrics import MetricsWriter
 from whetstone.report.run_data import read_run
 from whetstone.run import evaluations
 from whetstone.run.display import Display
-from whetstone.run.evaluation_process import SeparateEvaluation
 from whetstone.run.recipe import load_recipe
+from whetstone.run.separate_evaluation import SeparateEvaluation
 
 pytestmark = pytest.mark.process
 
@@ -103,18 +103,6 @@ def test_a_run_that_goes_on_inline_keeps_the_baseline_of_the_other_process(
     assert list(shown) == [0, 2, 4, 5]
     pass_at_1 = records(runs[0] / "metrics.jsonl")[0]["eval/heldout/pass@1"]
     assert shown[0]["eval/heldout/pass@1"] == pass_at_1
-
-
-def test_a_lost_baseline_is_made_again_from_its_own_checkpoint(
-    runs: tuple[Path, Path], tmp_path: Path
-) -> None:
-    folder = tmp_path / "run"
-    shutil.copytree(runs[0], folder)
-    before = records(folder / "metrics.jsonl")[0]
-    forget_start(folder)
-    assert (folder / "checkpoints" / "step-0").exists()
-    go_on_inline(folder, tmp_path)
-    assert records(folder / "metrics.jsonl")[0] == before
 
 
 def test_a_baseline_whose_weights_are_gone_is_said_to_be_missing(

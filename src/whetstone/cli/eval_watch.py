@@ -74,8 +74,8 @@ def run_watch(args: _Watching) -> int:
         raise UserError("--data and --limit are for --benchmark; the run's own sets are always complete")
     from rich.console import Console
 
-    from whetstone.run.checkpoint_evaluation import watch
     from whetstone.run.display import Display
+    from whetstone.run.separate_evaluation import watch
 
     with Display(Console()) as display:
         count = watch(

@@ -15,11 +15,9 @@ from whetstone.cli.flags import add_command
 from whetstone.cli.results import print_results
 from whetstone.core.errors import INTERRUPTED, UserError
 from whetstone.core.flag import Flag
-from whetstone.evaluate.settings import EvaluationSection
 from whetstone.run.auto import check_choices_given
 from whetstone.run.preflight import check_machine
 from whetstone.run.recipe import Recipe, load_recipe, with_values
-from whetstone.run.structure import check_structure
 
 
 class _RoleFlags(Struct, frozen=True, kw_only=True):
@@ -114,7 +112,6 @@ def run_role(args: _RoleFlags) -> int:
     # Before the recipe is read: a role without its parent would block the next start of the run.
     die_with_parent(args.parent)
     recipe = load_recipe(args.recipe, args.overrides)
-    check_structure(recipe)
     check_choices_given(recipe)
     try:
         return {"flow": _flow, "rollout": _rollout, "trainer": _trainer}[args.role](args, recipe)
@@ -171,8 +168,7 @@ def _trainer(args: _RoleFlags, recipe: Recipe) -> int:
     # The second model is not evaluated, so its host needs no benchmarks.
     models = recipe.environment.models
     first = resolve_model(models, args.model) == models[0]
-    recipe_to_check = recipe if first else recipe.model_copy(update={"evaluation": EvaluationSection()})
-    check_machine(recipe_to_check, "trainer")
+    check_machine(recipe, "trainer" if first else "partner")
     wait_for_flow(url, _log)
     _select_gpus(args.gpus)
     from whetstone.run.display import Display

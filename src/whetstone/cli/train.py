@@ -20,7 +20,6 @@ from whetstone.core.flag import Flag
 from whetstone.run.display import Display
 from whetstone.run.preflight import check_machine, machine_errors
 from whetstone.run.recipe import Recipe, dump_recipe, load_recipe, stage_recipes
-from whetstone.run.structure import check_structure
 
 
 class _Training(Struct, frozen=True, kw_only=True):
@@ -74,11 +73,11 @@ def add_parser(subparsers: Any) -> None:
 def train_recipe(args: _Training) -> int:
     """Run the verb."""
     recipe = load_recipe(args.recipe, args.overrides)
-    check_structure(recipe)
     if args.dry_run:
         _dry_run(recipe, remote=args.ray is not None)
         return 0
     if args.smoke:
+        check_machine(recipe, "smoke")
         _smoke(recipe, Console())
     else:
         # Only the first process of torchrun prints.
@@ -100,8 +99,8 @@ def _dry_run(recipe: Recipe, *, remote: bool) -> None:
     errors = machine_errors(recipe, remote=remote)
     try:
         from whetstone.run.disk_plan import disk_errors
-        from whetstone.run.dry_run import dry_run_errors
         from whetstone.run.memory_plan import memory_errors
+        from whetstone.run.prepared_run import dry_run_errors
     except ModuleNotFoundError as error:
         log(f"not checked: memory, problems and prompts, because {error.name} is not installed here")
     else:
@@ -152,13 +151,12 @@ def run_recipe(recipe: Recipe, console: Console, shown: str = "", *, ray: str | 
 
 def _run_roles(recipe: Recipe, console: Console, shown: str, ray: str | None) -> None:
     from whetstone.run.auto import check_choices_given, chosen_overrides, with_choices
-    from whetstone.run.roles.single_host import check_async_run, train_async
+    from whetstone.run.roles.single_host import train_async
 
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise UserError(
             "a recipe with `flow` starts its own processes: run `whetstone train` without torchrun"
         )
-    check_async_run(recipe, ray=ray)  # before the data are built, which may take hours
     if ray is not None:
         check_choices_given(recipe)
     build_data(recipe, console)

@@ -29,7 +29,7 @@ _TRAIN = "`data.train`"
 async def check_episodes(
     recipe: Recipe,
     engine: Engine,
-    tokenizer: Tokenizer,
+    tokenizer: Tokenizer | None,
     judge: RunJudge,
     train: list[Problem],
     measured: Sequence[EvaluationSet],
@@ -37,23 +37,23 @@ async def check_episodes(
     """Raise UserError if a problem of any set cannot be presented to the model or its programs cannot be
     judged.
 
-    Single prompts of a benchmark may be too long: such a reply counts as wrong.
+    engine: only its length limits are used. tokenizer: None checks no prompts. Single prompts of a benchmark
+    may be too long: such a reply counts as wrong.
     """
-    check_prompts(recipe, engine, tokenizer, train, measured)
+    if tokenizer is not None:
+        _check_all_prompts(recipe, engine, tokenizer, train, measured)
     await check_judging(judge, train)
     for one in measured:
         await check_judging(judge, one.problems)
 
 
-def check_prompts(
+def _check_all_prompts(
     recipe: Recipe,
     engine: Engine,
     tokenizer: Tokenizer,
     train: list[Problem],
     measured: Sequence[EvaluationSet],
 ) -> None:
-    """Raise UserError if a problem of any set cannot be presented to the model. Only the length limits of
-    ``engine`` are used."""
     limit = recipe.environment.max_prompt_tokens
     replies = EngineReplies(engine, tokenizer, recipe.sampling, max_prompt_tokens=limit)
     _check_prompts(replies, recipe.environment.build(), train, _TRAIN, strict=True)

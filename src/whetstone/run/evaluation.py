@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from whetstone.core.problem import Problem
 from whetstone.engine.engine import Engine
-from whetstone.engine.factory import build_engine
-from whetstone.engine.loading import load_model
-from whetstone.engine.settings import SERVERS, EngineSection, ModelSection
 from whetstone.environments.environment import Environment
 from whetstone.environments.prompt import Tokenizer
 from whetstone.environments.replies import EngineReplies
@@ -137,19 +134,6 @@ class Evaluator:
 
         return show
 
-    async def evaluate_checkpoint(
-        self, step: int, model: Path, settings: ModelSection, engine: EngineSection, *, digest: str
-    ) -> Record:
-        """Evaluate the checkpoint in the folder ``model`` with a separate engine."""
-        # A server loads the weights itself, so the device memory is left to it.
-        device = "cpu" if engine.kind in SERVERS else settings.device
-        loaded = load_model(str(model), dtype=settings.dtype, device=device)
-        serving = build_engine(engine, lambda: loaded.model.requires_grad_(False), loaded.tokenizer)
-        try:
-            return await self.evaluate_engine(step, serving, loaded.tokenizer, digest=digest)
-        finally:
-            await serving.close()
-
     def _folder(self, measured: EvaluationSet, step: int, digest: str | None) -> EvaluationFolder:
         """Return the step's folder. Replies of other weights, from an earlier start of the run, are deleted.
 
@@ -167,7 +151,7 @@ class Evaluator:
     def _environment(self, measured: EvaluationSet) -> AbstractAsyncContextManager[Environment]:
         if measured.grading == "ours":
             return open_environment(measured.settings)
-        # Official rules need a local judge; `structure.py` checks this.
+        # Official rules need a local judge; `preflight.py` checks this.
         assert isinstance(self.judge, AsyncJudge)
         return environment_by(measured.grading, self.judge, measured.settings, self.minimum_tier)
 

@@ -33,10 +33,8 @@ from whetstone.run.checks import check_episodes, check_references
 from whetstone.run.disk_plan import check_disk
 from whetstone.run.display import Display
 from whetstone.run.evaluation import Evaluator
-from whetstone.run.evaluation_process import SeparateEvaluation
 from whetstone.run.evaluations import (
     best_step,
-    checkpoint_digest,
     drop_evaluations_after,
     evaluation_records,
     result_value,
@@ -49,8 +47,9 @@ from whetstone.run.recipe import Recipe
 from whetstone.run.records import train_record
 from whetstone.run.run_dir import check_recipe, find_checkpoint, write_recipe
 from whetstone.run.run_judge import run_judge
+from whetstone.run.separate_evaluation import SeparateEvaluation
 from whetstone.run.stages import PreviousStage, reuse_evaluation
-from whetstone.trainer.checkpoint import checkpoint_error, load_checkpoint
+from whetstone.trainer.checkpoint import load_checkpoint
 from whetstone.trainer.loop import RunDrained, train_steps
 from whetstone.trainer.ranks import Ranks, join_ranks
 from whetstone.trainer.saver import CheckpointSaver
@@ -298,8 +297,10 @@ class _Run:
         # checkpoint.
         await parts.sync_weights()
         self.display.plan(steps - parts.trainer.version, self._evaluations_left())
-        if written is not None and written.separate is None:
-            await self._evaluate_initial(written)
+        # Later weights must not be recorded as those of step 0.
+        starts = parts.trainer.version == 0 and 0 not in evaluation_records(self.folder)
+        if starts and written is not None and written.separate is None:
+            await self._evaluate(written)
         if fresh:
             self._checkpoint(0)
         else:
@@ -324,8 +325,9 @@ class _Run:
         self._log_best(evaluated)
         if 0 not in evaluated:
             self.display.log(
-                f"{self.folder}: there is no evaluation of step 0 to compare with: none is recorded, and its "
-                "weights were not kept; use `whetstone eval` on the initial model of the run"
+                f"{self.folder}: there is no evaluation of step 0 to compare with; `whetstone eval watch "
+                f"{self.folder}` makes it if its checkpoint was kept, else `whetstone eval` on the initial "
+                "model of the run"
             )
         return RunSummary(self.folder, evaluated.get(0, {}), evaluated.get(last, {}))
 
@@ -402,23 +404,6 @@ class _Run:
             state={"flow": self.parts.flow.state()},
             dtype=self.parts.trainer.dtype,
         )
-
-    async def _evaluate_initial(self, written: _RunOutputs) -> None:
-        """Evaluate step 0 unless it is recorded, with the weights of step 0 only.
-
-        A resumed run whose evaluation was in another process may lack it and be at a later step.
-        """
-        if 0 in evaluation_records(self.folder):
-            return
-        # Later weights must not be recorded as those of step 0.
-        if self.parts.trainer.version == 0:
-            await self._evaluate(written)
-            return
-        kept = self.folder / "checkpoints" / "step-0"
-        if checkpoint_error(kept) is None:
-            model, engine, digest = self.recipe.model, self.recipe.engine, checkpoint_digest(kept)
-            record = await written.evaluator.evaluate_checkpoint(0, kept, model, engine, digest=digest)
-            written.metrics.write(record)
 
     async def _evaluate(self, written: _RunOutputs) -> None:
         """Evaluate the current weights."""

@@ -1,7 +1,7 @@
 """Fast checks for what would stop a run on this machine, without a network, torch, or all problems.
 
-``whetstone train`` and ``whetstone role`` run them first; ``dry_run.py`` has the slower checks of
-``--dry-run``. All errors are reported at once.
+``whetstone train`` and ``whetstone role`` run them first; ``prepared_run.py`` reads models and problems, also
+for ``--dry-run``. All errors are reported at once.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from whetstone.core.errors import UserError
 from whetstone.core.optional_packages import load_grader
 from whetstone.core.settings import read_settings
 from whetstone.data.dataset import check_set
+from whetstone.data.pipeline import load_pipeline
 from whetstone.engine.factory import check_plugin_engine, no_routing
 from whetstone.engine.settings import SERVERS
 from whetstone.engine.sources import check_folder as check_model_folder
 from whetstone.environments.settings import environment_class
 from whetstone.judge.environments.environment import environment_named
 from whetstone.report.sinks import check_views
+from whetstone.run.evaluations import check_best
 from whetstone.run.problem_sets import built_folder, check_built, needs_build
 from whetstone.run.recipe import Recipe, partner_recipe, stage_recipes
 from whetstone.run.roles.identity import flow_rules, flow_section
 from whetstone.run.roles.role_addresses import listening_address
 from whetstone.run.run_dir import check_folder
-from whetstone.run.structure import check_lengths
 from whetstone.weights.settings import TOKEN_VARIABLE
 
 _REMEDY = f"set {TOKEN_VARIABLE} on every host (`openssl rand -hex 32`), or "
@@ -37,8 +38,8 @@ _REMEDY = f"set {TOKEN_VARIABLE} on every host (`openssl rand -hex 32`), or "
 def check_machine(recipe: Recipe, role: str = "train", *, remote: bool = False) -> None:
     """Raise UserError with every error, one per line, that would stop the recipe on this machine.
 
-    role: ``train``, or a role that is started by itself. remote: the roles run on other machines with their
-    own devices, engines and packages.
+    role: ``train``, ``smoke``, or a role that is started by itself (``partner``: the trainer of the second
+    model). remote: the roles run on other machines with their own devices, engines and packages.
     """
     if errors := machine_errors(recipe, role, remote=remote):
         raise UserError("\n".join(errors))
@@ -54,8 +55,8 @@ def machine_errors(recipe: Recipe, role: str = "train", *, remote: bool = False)
     errors: dict[str, str] = {}
     for number, (where, each) in enumerate(recipe_parts(recipe)):
         for check in checks:
-            if check is check_folder and number and recipe.stages:
-                # A later stage starts from a checkpoint, not from the recipe's model.
+            # A later stage starts from a checkpoint, and the second model has the rules of the first.
+            if number and check is (check_folder if recipe.stages else _check_structure):
                 continue
             if fault := error_of(partial(check, each)):
                 errors.setdefault(fault, where)
@@ -79,6 +80,23 @@ def recipe_parts(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
         yield "`verifier`: ", partner_recipe(recipe)
 
 
+def _check_structure(recipe: Recipe) -> None:
+    """Check what needs no file of the run: the best result, ranks, the pipeline, and official graders."""
+    check_best(recipe)
+    evaluation = recipe.evaluation
+    measures = recipe.data.heldout is not None or evaluation.train_problems or evaluation.sets
+    if recipe.flow is not None and recipe.flow.ranks > 1 and measures and evaluation.process != "separate":
+        raise ranks_cannot_evaluate(recipe.flow.ranks)
+    if recipe.data.build is not None:
+        _check_key("data.build", partial(load_pipeline, recipe.data.build))
+    for planned in evaluation.planned(recipe.sampling, recipe.environment, recipe.seed):
+        if planned.entry.harness == "official" and recipe.judge.url:
+            raise UserError(
+                f"`evaluation.sets` ({planned.entry.title}): official graders only run in the judge of "
+                "this machine; remove `harness`, or `judge.url`"
+            )
+
+
 def _check_model(recipe: Recipe) -> None:
     model = recipe.model
     context = None if model.path is None else check_model_folder(model.path)
@@ -98,6 +116,8 @@ def _check_data(recipe: Recipe) -> None:
 
 def _check_evaluation_sets(recipe: Recipe) -> None:
     for entry in recipe.evaluation.sets:
+        if entry.harness == "official":
+            _check_key(f"evaluation.sets` ({entry.title}): `harness", partial(load_grader, entry.harness))
         if entry.data is not None and entry.benchmark == "problems":
             _check_key(f"evaluation.sets` ({entry.title}): `data", partial(check_set, entry.data))
         elif entry.data is not None and not any(
@@ -155,9 +175,6 @@ def _check_packages(recipe: Recipe) -> None:
     for key, packages, extra in _needed_packages(recipe):
         if any(find_spec(package) is None for package in packages):
             raise UserError(f"`{key}` needs a library that is not here: pip install 'whetstone-rl[{extra}]'")
-    for entry in recipe.evaluation.sets:
-        if entry.harness == "official":
-            _check_key(f"evaluation.sets` ({entry.title}): `harness", partial(load_grader, entry.harness))
 
 
 def _needed_packages(recipe: Recipe) -> Iterator[tuple[str, tuple[str, ...], str]]:
@@ -177,10 +194,14 @@ def _check_judge(recipe: Recipe) -> None:
         _check_key("judge.environment", partial(environment_named, recipe.judge.environment))
 
 
+def _check_flow_rules(recipe: Recipe) -> None:
+    if recipe.flow is not None:
+        flow_rules(recipe).check()
+
+
 def _check_flow(recipe: Recipe) -> None:
     if recipe.flow is None:
         return
-    flow_rules(recipe).check()
     section = flow_section(recipe)
     address = listening_address(section, None, None, None)
     address.check("the flow would serve", f"{_REMEDY}flow.host=127.0.0.1")
@@ -209,16 +230,56 @@ def _check_port(purpose: str, host: str, port: int, setting: str) -> None:
         ) from None
 
 
+def ranks_cannot_evaluate(ranks: int) -> UserError:
+    """Return the error for an evaluation inside a trainer of several ranks."""
+    return UserError(
+        f"`evaluation.process`: the trainer of a flow has {ranks} ranks, each with a part of the model, "
+        "and cannot evaluate; set it to `separate`, or evaluate nothing (data.heldout=null, "
+        "evaluation.train_problems=0, no `evaluation.sets`)"
+    )
+
+
+def check_lengths(recipe: Recipe, context: int | None) -> None:
+    """Raise UserError for reply lengths that leave no room for a prompt.
+
+    context: the most tokens of prompt and reply together; None for no limit.
+    """
+    allowed = recipe.engine.options.get("max_context")
+    bounds = {
+        f"the context of {recipe.model.path or 'the model'}": (context, "take a model with a longer context"),
+        "`engine.options.max_context`": (allowed if isinstance(allowed, int) else None, "raise that"),
+    }
+    for key, tokens in _lengths(recipe):
+        for bound, (most, remedy) in bounds.items():
+            if most is not None and tokens >= most:
+                raise UserError(
+                    f"`{key}` is {tokens}, but {bound} is {most}: no token is left for a prompt; lower it, "
+                    f"or {remedy}"
+                )
+
+
+def _lengths(recipe: Recipe) -> list[tuple[str, int]]:
+    sampling, evaluation = recipe.sampling, recipe.evaluation
+    lengths = [("sampling.max_tokens", sampling.max_tokens)]
+    if evaluation.max_tokens is not None:
+        lengths.append(("evaluation.max_tokens", evaluation.max_tokens))
+    planned = evaluation.planned(sampling, recipe.environment, recipe.seed)
+    return lengths + [(f"evaluation.sets: {each.entry.title}", each.plan.max_tokens) for each in planned]
+
+
 # Each check, the roles that it applies to, and whether it concerns the machine on which the roles run.
+_TRAINERS = {"train", "trainer", "partner"}
 _CHECKS: dict[Callable[[Recipe], None], tuple[set[str], bool]] = {
+    _check_structure: ({"train", "smoke", "flow", "rollout", "trainer"}, False),
     check_folder: ({"train"}, False),
-    _check_model: ({"train", "flow", "rollout", "trainer"}, True),
-    _check_data: ({"train", "flow", "rollout", "trainer"}, False),
+    _check_model: ({*_TRAINERS, "flow", "rollout"}, True),
+    _check_data: ({*_TRAINERS, "flow", "rollout"}, False),
     _check_engine: ({"train", "rollout"}, True),
     _check_device: ({"train"}, True),
-    _check_packages: ({"train", "trainer"}, True),
-    _check_judge: ({"train", "rollout", "trainer"}, True),
+    _check_packages: (_TRAINERS, True),
+    _check_judge: ({*_TRAINERS, "rollout"}, True),
     _check_evaluation_sets: ({"train", "trainer"}, False),
+    _check_flow_rules: ({"train", "smoke"}, False),
     _check_flow: ({"train"}, True),
-    _check_weights: ({"train", "trainer"}, True),
+    _check_weights: (_TRAINERS, True),
 }

@@ -58,7 +58,6 @@ def remaining_runs(
         return
     if (recipe.run_dir() / "recipe.yaml").exists():
         raise UserError(f"{recipe.run_dir()} holds a run without stages; give another folder with out=FOLDER")
-    check_models(recipe)
     # A mistake in a later stage must be found before the first one trains.
     prepared = [preflight(stage, log) for stage in stage_recipes(recipe)]
     model, previous = recipe.model, None

@@ -23,13 +23,12 @@ from whetstone.report.metrics import Record
 from whetstone.run.display import Display
 from whetstone.run.evaluations import evaluation_records
 from whetstone.run.recipe import Recipe, dump_recipe
-from whetstone.run.roles.identity import flow_rules, flow_section
+from whetstone.run.roles.identity import flow_section
 from whetstone.run.roles.on_ray import RayPlacement
 from whetstone.run.roles.process import RoleProcess, role_command, start_local
-from whetstone.run.roles.role_addresses import listening_address, replica_command
+from whetstone.run.roles.role_addresses import replica_command
 from whetstone.run.roles.supervise import Role, Supervisor
 from whetstone.run.run_dir import LOGS
-from whetstone.weights.settings import TOKEN_VARIABLE
 
 
 class Placement(Protocol):
@@ -95,20 +94,6 @@ def _gpu_arguments(gpus: Sequence[str], number: int) -> list[str]:
     return ["--gpus", gpus[number]] if gpus else []
 
 
-def check_async_run(recipe: Recipe, *, ray: str | None = None) -> None:
-    """Raise UserError for rules under which no batch can be made, and for an address that needs a token.
-
-    ray: as in ``train_async``; Ray then determines the address.
-    """
-    flow_rules(recipe).check()
-    if ray is not None:
-        return
-    listening_address(flow_section(recipe), None, None, None).check(
-        "the flow would serve",
-        f"set {TOKEN_VARIABLE} on every host (`openssl rand -hex 32`), or flow.host=127.0.0.1",
-    )
-
-
 def train_async(
     recipe: Recipe, display: Display, display_name: str = "", *, ray: str | None = None
 ) -> tuple[Record, Record] | None:
@@ -121,7 +106,6 @@ def train_async(
     role that refuses it, and for a role that dies too often.
     """
     section = flow_section(recipe)
-    check_async_run(recipe, ray=ray)
     folder = recipe.run_dir()
     created = [path for path in (folder, *folder.parents) if not path.exists()]
     check_unlocked(folder)

@@ -21,6 +21,7 @@ from whetstone.rollout.service.client import FlowClient
 from whetstone.run.display import Display
 from whetstone.run.local import RunSummary, train
 from whetstone.run.parts import RunParts, build_trainer
+from whetstone.run.preflight import ranks_cannot_evaluate
 from whetstone.run.prepared_run import PreparedRun, preflight_models
 from whetstone.run.recipe import Recipe
 from whetstone.run.roles.batches import DrainableFlow, RankBroadcastFlow
@@ -28,7 +29,6 @@ from whetstone.run.roles.identity import flow_section, resolve_model, run_identi
 from whetstone.run.roles.role_addresses import reachable_address, run_token
 from whetstone.run.roles.trainer_ranks import own_rank, rank_count, start_other_ranks
 from whetstone.run.signals import drain_on_signal
-from whetstone.run.structure import ranks_cannot_evaluate
 from whetstone.trainer.ranks import Ranks
 from whetstone.trainer.trainer import Trainer
 from whetstone.weights.offer import Offer

@@ -1,4 +1,4 @@
-"""Evaluates a run's checkpoints in a separate process while the run trains.
+"""Evaluates a run's checkpoints in a separate process while the run trains: ``whetstone eval watch``.
 
 The watcher reads the run's folder and writes ``evaluations/step-N-NAME``, and one record per step to its own
 file ``records.jsonl`` or ``records-BENCHMARKS.jsonl``. It shares only CPU cores with training. Training keeps
@@ -12,6 +12,8 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +25,11 @@ from transformers.utils.logging import disable_progress_bar
 
 from whetstone.core.errors import UserError, did_you_mean
 from whetstone.core.run_lock import is_locked
-from whetstone.report.metrics import MetricsWriter, read_metrics
+from whetstone.engine.factory import build_engine
+from whetstone.engine.loading import load_model
+from whetstone.engine.settings import SERVERS
+from whetstone.evaluate.settings import EvaluationSection
+from whetstone.report.metrics import MetricsWriter, Record, read_metrics
 from whetstone.run.display import Display
 from whetstone.run.evaluation import EvaluationSet, Evaluator
 from whetstone.run.evaluations import checkpoint_digest, is_due, records_file, sole_writer
@@ -32,6 +38,73 @@ from whetstone.run.recipe import Recipe, load_recipe
 from whetstone.run.run_judge import run_judge
 
 _POLL_S = 0.5
+_TERMINATE_S = 10.0
+
+
+class SeparateEvaluation:
+    """Starts the watcher of a run that trains in this process. A context manager.
+
+    It is ``whetstone eval watch`` in a new interpreter, so no torch state is forked. Its output goes to
+    ``logs/evaluation.log``. It ends with the context, and also if this process is killed. Its failure is
+    reported and does not end the run.
+    """
+
+    def __init__(self, run: Path, settings: EvaluationSection, display: Display, *, gpus: str = "") -> None:
+        """``gpus``: the devices that the process sees, as in CUDA_VISIBLE_DEVICES; empty: those of this
+        process."""
+        self._run = run
+        self._settings = settings
+        self._display = display
+        self._gpus = gpus
+        self._log = run / "logs" / "evaluation.log"
+
+    def __enter__(self) -> SeparateEvaluation:
+        self._log.parent.mkdir(exist_ok=True)
+        command = [sys.executable, "-m", "whetstone", "eval", "watch", str(self._run)]
+        command += ["--threads", str(self._settings.threads), "--parent", str(os.getpid())]
+        environment = os.environ | ({"CUDA_VISIBLE_DEVICES": self._gpus} if self._gpus else {})
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+            )
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._process.poll() is None:
+            # SIGTERM lets it finish its current line. It resumes at the next start of the run.
+            self._process.terminate()
+            try:
+                self._process.wait(_TERMINATE_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    async def wait_for(self, step: int) -> None:
+        """Wait until the checkpoint of ``step`` is evaluated, the process has ended, or the wait is too
+        long."""
+        start = time.monotonic()
+        self._display.begin(f"waiting for the evaluation of step {step}", 1)
+        while self._process.poll() is None:
+            if time.monotonic() - start > self._settings.wait_s:
+                self._display.log(
+                    f"the evaluation of step {step} was not done within `evaluation.wait_s` = "
+                    f"{self._settings.wait_s:g} s; `whetstone eval watch {self._run}` continues it"
+                )
+                return
+            await asyncio.sleep(_POLL_S)
+        if self.record(step) is None:
+            self._display.log(
+                f"the evaluation process ended with status {self._process.returncode} before it finished "
+                f"step {step}; see {self._log}. `whetstone eval watch {self._run}` continues it"
+            )
+        else:
+            self._display.end()
+
+    def record(self, step: int) -> Record | None:
+        """Return the latest record of a step, or None."""
+        file = records_file(self._run)
+        found = [r for r in read_metrics(file) if r["step"] == step] if file.exists() else []
+        return found[-1] if found else None
 
 
 def watch(
@@ -117,22 +190,31 @@ class _Watcher:
     async def run_until_done(self, workers: int, patience_s: float) -> int:
         """Evaluate until the run's last checkpoint is done, or nothing new appears."""
         count, last_evaluation = 0, time.monotonic()
-        model = self.recipe.model.model_copy(update={"device": self.device})
-        engine = self.recipe.engine
         async with run_judge(self.recipe, workers) as judge:
             tier = self.recipe.judge.minimum_tier
             evaluator = Evaluator(self.run, self.measured, judge, self.display, tier)
             while True:
                 if pending := self._pending():
                     step, digest, folder = pending[0]
-                    record = await evaluator.evaluate_checkpoint(step, folder, model, engine, digest=digest)
-                    self.records.write(record)
+                    self.records.write(await self._evaluate(evaluator, step, folder, digest))
                     self.done.add((step, digest))
                     count, last_evaluation = count + 1, time.monotonic()
                 elif self._finished() or self._timed_out(last_evaluation, patience_s):
                     return count
                 else:
                     await asyncio.sleep(_POLL_S)
+
+    async def _evaluate(self, evaluator: Evaluator, step: int, folder: Path, digest: str) -> Record:
+        """Evaluate the checkpoint in a folder with an engine of its own."""
+        settings, engine = self.recipe.model, self.recipe.engine
+        # A server loads the weights itself, so the device memory is left to it.
+        device = "cpu" if engine.kind in SERVERS else self.device
+        loaded = load_model(str(folder), dtype=settings.dtype, device=device)
+        serving = build_engine(engine, lambda: loaded.model.requires_grad_(False), loaded.tokenizer)
+        try:
+            return await evaluator.evaluate_engine(step, serving, loaded.tokenizer, digest=digest)
+        finally:
+            await serving.close()
 
     def _pending(self) -> list[tuple[int, str, Path]]:
         """Return the checkpoints to evaluate: step, digest and folder, by step."""
