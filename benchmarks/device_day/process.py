@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from whetstone.engine.served import die_with_parent
+from whetstone.engine.served.process import bound_command
 
 # The most characters of a failed process's last lines that are kept.
 _LAST_WORDS = 1500
@@ -30,7 +29,7 @@ def run_limited(command: Sequence[str], limit_s: float, log: Path) -> Outcome:
     with log.open("ab") as file:
         start = file.tell()
         # However this process ends, the other must not keep the device.
-        bound = [sys.executable, "-S", "-E", die_with_parent.__file__, str(os.getpid()), *command]
+        bound = bound_command(command)
         process = subprocess.Popen(
             bound,
             stdin=subprocess.DEVNULL,

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from tests.evaluate.test_endpoint_replies import BAD, GOOD, GoodPasses, problems
 from whetstone.core.errors import UserError
-from whetstone.engine.remote.completion import StreamAssembler, StreamBroken
-from whetstone.engine.remote.idle_timeout import IdleTimeout, IdleWatch
+from whetstone.engine.remote.connection import IdleTimeout, IdleWatch, StreamAssembler, StreamBroken
 from whetstone.engine.remote.request_policy import RetryPolicy
 from whetstone.engine.remote.server import RemoteServer
 from whetstone.environments.settings import EnvironmentSection

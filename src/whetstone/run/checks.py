@@ -41,28 +41,18 @@ async def check_episodes(
     may be too long: such a reply counts as wrong.
     """
     if tokenizer is not None:
-        _check_all_prompts(recipe, engine, tokenizer, train, measured)
+        limit = recipe.environment.max_prompt_tokens
+        replies = EngineReplies(engine, tokenizer, recipe.sampling, max_prompt_tokens=limit)
+        _check_prompts(replies, recipe.environment.build(), train, _TRAIN, strict=True)
+        for one in measured:
+            most = one.settings.max_prompt_tokens
+            replies = EngineReplies(engine, tokenizer, one.plan, max_prompt_tokens=most)
+            own = one.name in ("train", "heldout")
+            where = f"`data.{one.name}`" if own else f"`evaluation.sets` ({one.name})"
+            _check_prompts(replies, one.settings.build(), one.problems, where, strict=own)
     await check_judging(judge, train)
     for one in measured:
         await check_judging(judge, one.problems)
-
-
-def _check_all_prompts(
-    recipe: Recipe,
-    engine: Engine,
-    tokenizer: Tokenizer,
-    train: list[Problem],
-    measured: Sequence[EvaluationSet],
-) -> None:
-    limit = recipe.environment.max_prompt_tokens
-    replies = EngineReplies(engine, tokenizer, recipe.sampling, max_prompt_tokens=limit)
-    _check_prompts(replies, recipe.environment.build(), train, _TRAIN, strict=True)
-    for one in measured:
-        most = one.settings.max_prompt_tokens
-        replies = EngineReplies(engine, tokenizer, one.plan, max_prompt_tokens=most)
-        own = one.name in ("train", "heldout")
-        where = f"`data.{one.name}`" if own else f"`evaluation.sets` ({one.name})"
-        _check_prompts(replies, one.settings.build(), one.problems, where, strict=own)
 
 
 def _check_prompts(

@@ -175,7 +175,12 @@ async def train_with_parts(
     async with run_judge(recipe, workers) as judge:
         # Several ranks shard it from host memory, so that a device never holds the whole model.
         device = recipe.model.device if ranks.size == 1 else "cpu"
-        policy = _load_policy(recipe, folder, checkpoint, display, device)
+        if checkpoint is None:
+            policy = initial_model(recipe, display, device)
+        else:
+            # The trainer then loads its weights from the checkpoint's master weights.
+            model = start_folder(folder) if _needs_initial_weights(recipe) else checkpoint
+            policy = load_model(str(model), dtype=recipe.model.dtype, device=device)
         async with join(prepared, judge, policy, ranks) as parts:
             async with parts.evaluation_engine() as engine:
                 await check_episodes(recipe, engine, policy.tokenizer, judge, train, prepared.measured)
@@ -264,19 +269,6 @@ def _needs_initial_weights(recipe: Recipe) -> bool:
     """Return whether the run needs its initial weights later: a KL penalty, adapters, and sampling."""
     algorithm = recipe.algorithm
     return algorithm.needs_reference or algorithm.samples_with_start or recipe.trainer.lora is not None
-
-
-def _load_policy(
-    recipe: Recipe, folder: Path, checkpoint: Path | None, display: Display, device: str
-) -> LoadedModel:
-    """Return the model to train, on ``device``.
-
-    A resumed trainer then loads its weights from the checkpoint's master weights.
-    """
-    if checkpoint is None:
-        return initial_model(recipe, display, device)
-    model = start_folder(folder) if _needs_initial_weights(recipe) else checkpoint
-    return load_model(str(model), dtype=recipe.model.dtype, device=device)
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ trainer whose flow and replicas are separate processes.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whetstone.algorithm.algorithm import Algorithm
@@ -29,7 +30,6 @@ from whetstone.rollout.source import PromptSource
 from whetstone.run.initial_model import start_folder
 from whetstone.run.recipe import Recipe
 from whetstone.run.signals import StopRequest
-from whetstone.run.starting_weights import StartingWeights
 from whetstone.trainer.checkpoint import Checkpoint
 from whetstone.trainer.loop import WeightSink
 from whetstone.trainer.lora import add_adapters
@@ -197,6 +197,38 @@ def local_flow(
     )
 
 
+class _StartingWeights:
+    """A WeightSink whose engine serves the starting weights, version 0, except while an evaluation uses it.
+
+    The engine serves them when it is made; an evaluation loads the trainer's, and then those in ``folder``,
+    which contains the starting weights from the first step on.
+    """
+
+    def __init__(self, engine: Engine, trainer: Trainer, folder: Path) -> None:
+        self._engine, self._trainer, self._folder = engine, trainer, folder
+
+    @property
+    def version(self) -> int:
+        """The version of the weights that sample, which is always 0."""
+        return self._engine.version
+
+    async def update_weights(self, weights: Iterable[tuple[str, object]], version: int) -> None:
+        """Leave the engine as it is."""
+
+    @asynccontextmanager
+    async def evaluation_engine(self) -> AsyncGenerator[Engine]:
+        """The engine with the trainer's weights; it has the starting ones again at the end."""
+        engine, trainer = self._engine, self._trainer
+        if trainer.version == 0:
+            yield engine
+            return
+        await engine.update_weights(trainer.weights(), trainer.version)
+        try:
+            yield engine
+        finally:
+            await engine.update_weights(self._folder, 0)
+
+
 @asynccontextmanager
 async def local_parts(
     recipe: Recipe, train: list[Problem], judge: RunJudge, policy: LoadedModel, ranks: Ranks
@@ -217,7 +249,7 @@ async def local_parts(
             flow = SharedDevices(flow, engine)
         stop = StopRequest(ranks)
         if recipe.algorithm.samples_with_start:
-            start = StartingWeights(engine, trainer, start_folder(recipe.run_dir()))
+            start = _StartingWeights(engine, trainer, start_folder(recipe.run_dir()))
             yield RunParts(ranks, judge, policy, trainer, flow, start, start.evaluation_engine, stop)
             return
         yield RunParts(ranks, judge, policy, trainer, flow, engine, lambda: nullcontext(engine), stop)

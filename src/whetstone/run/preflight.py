@@ -26,7 +26,7 @@ from whetstone.judge.environments.environment import environment_named
 from whetstone.report.sinks import check_views
 from whetstone.run.evaluations import check_best
 from whetstone.run.problem_sets import built_folder, check_built, needs_build
-from whetstone.run.recipe import Recipe, partner_recipe, stage_recipes
+from whetstone.run.recipe import Recipe, check_lengths, recipe_parts
 from whetstone.run.roles.identity import flow_rules, flow_section
 from whetstone.run.roles.role_addresses import listening_address
 from whetstone.run.run_dir import check_folder
@@ -70,14 +70,6 @@ def error_of(check: Callable[[], object]) -> str:
     except UserError as error:
         return str(error)
     return ""
-
-
-def recipe_parts(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
-    """Yield the recipe of each stage and of each model, with its name for messages."""
-    for number, stage in enumerate(stage_recipes(recipe)):
-        yield (f"stage `{recipe.stages[number].name}`: " if recipe.stages else ""), stage
-    if recipe.verifier is not None:
-        yield "`verifier`: ", partner_recipe(recipe)
 
 
 def _check_structure(recipe: Recipe) -> None:
@@ -237,34 +229,6 @@ def ranks_cannot_evaluate(ranks: int) -> UserError:
         "and cannot evaluate; set it to `separate`, or evaluate nothing (data.heldout=null, "
         "evaluation.train_problems=0, no `evaluation.sets`)"
     )
-
-
-def check_lengths(recipe: Recipe, context: int | None) -> None:
-    """Raise UserError for reply lengths that leave no room for a prompt.
-
-    context: the most tokens of prompt and reply together; None for no limit.
-    """
-    allowed = recipe.engine.options.get("max_context")
-    bounds = {
-        f"the context of {recipe.model.path or 'the model'}": (context, "take a model with a longer context"),
-        "`engine.options.max_context`": (allowed if isinstance(allowed, int) else None, "raise that"),
-    }
-    for key, tokens in _lengths(recipe):
-        for bound, (most, remedy) in bounds.items():
-            if most is not None and tokens >= most:
-                raise UserError(
-                    f"`{key}` is {tokens}, but {bound} is {most}: no token is left for a prompt; lower it, "
-                    f"or {remedy}"
-                )
-
-
-def _lengths(recipe: Recipe) -> list[tuple[str, int]]:
-    sampling, evaluation = recipe.sampling, recipe.evaluation
-    lengths = [("sampling.max_tokens", sampling.max_tokens)]
-    if evaluation.max_tokens is not None:
-        lengths.append(("evaluation.max_tokens", evaluation.max_tokens))
-    planned = evaluation.planned(sampling, recipe.environment, recipe.seed)
-    return lengths + [(f"evaluation.sets: {each.entry.title}", each.plan.max_tokens) for each in planned]
 
 
 # Each check, the roles that it applies to, and whether it concerns the machine on which the roles run.

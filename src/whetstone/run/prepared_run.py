@@ -18,9 +18,8 @@ from whetstone.run.auto import with_recorded_choices
 from whetstone.run.checks import check_episodes, check_references
 from whetstone.run.evaluation import EvaluationSet, evaluation_sets
 from whetstone.run.initial_model import scratch_tokenizer
-from whetstone.run.preflight import check_lengths, recipe_parts
 from whetstone.run.problem_sets import ProblemSets, built_folder, needs_build, problem_sets
-from whetstone.run.recipe import Recipe, model_recipes
+from whetstone.run.recipe import Recipe, check_lengths, model_recipes, recipe_parts
 from whetstone.run.run_dir import check_recipe
 from whetstone.run.run_judge import run_judge
 

@@ -6,7 +6,7 @@ overrides from the command line, and validates everything before anything runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -313,6 +313,14 @@ def stage_recipes(recipe: Recipe) -> list[Recipe]:
     return made
 
 
+def recipe_parts(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
+    """Yield the recipe of each stage and of each model, with its name for messages."""
+    for number, stage in enumerate(stage_recipes(recipe)):
+        yield (f"stage `{recipe.stages[number].name}`: " if recipe.stages else ""), stage
+    if recipe.verifier is not None:
+        yield "`verifier`: ", partner_recipe(recipe)
+
+
 def _merged_sections(base: dict[str, Any], stage: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Return the complete sections that a stage changes."""
     sections: dict[str, Any] = {}
@@ -330,3 +338,31 @@ def dump_recipe(recipe: Recipe) -> str:
     unknown = {"trainer": {"steps"}} if recipe.trainer.passes else None
     content = recipe.model_dump(mode="json", exclude=unknown)
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+def check_lengths(recipe: Recipe, context: int | None) -> None:
+    """Raise UserError for reply lengths that leave no room for a prompt.
+
+    context: the most tokens of prompt and reply together; None for no limit.
+    """
+    allowed = recipe.engine.options.get("max_context")
+    bounds = {
+        f"the context of {recipe.model.path or 'the model'}": (context, "take a model with a longer context"),
+        "`engine.options.max_context`": (allowed if isinstance(allowed, int) else None, "raise that"),
+    }
+    for key, tokens in _lengths(recipe):
+        for bound, (most, remedy) in bounds.items():
+            if most is not None and tokens >= most:
+                raise UserError(
+                    f"`{key}` is {tokens}, but {bound} is {most}: no token is left for a prompt; lower it, "
+                    f"or {remedy}"
+                )
+
+
+def _lengths(recipe: Recipe) -> list[tuple[str, int]]:
+    sampling, evaluation = recipe.sampling, recipe.evaluation
+    lengths = [("sampling.max_tokens", sampling.max_tokens)]
+    if evaluation.max_tokens is not None:
+        lengths.append(("evaluation.max_tokens", evaluation.max_tokens))
+    planned = evaluation.planned(sampling, recipe.environment, recipe.seed)
+    return lengths + [(f"evaluation.sets: {each.entry.title}", each.plan.max_tokens) for each in planned]

@@ -1,4 +1,4 @@
-"""Requests to an OpenAI-compatible endpoint, with retries."""
+"""Requests to an OpenAI-compatible endpoint: retries, the time without data, and streamed completions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import httpx2
 from msgspec import Struct
 
 from whetstone.core.errors import UserError
-from whetstone.engine.remote.completion import MOST_BYTES, StreamAssembler, StreamBroken
-from whetstone.engine.remote.idle_timeout import IdleTimeout, IdleWatch
 from whetstone.engine.remote.request_policy import RequestPolicy, RetryPolicy
 from whetstone.engine.remote.server import KEY_VARIABLES, RemoteServer, headers
 
@@ -25,6 +23,12 @@ FATAL = frozenset({401, 403, 404})
 
 # Exceptions from reading a body that is not a completion.
 MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)
+
+# The most bytes of one answer: far above any reply, as a limit for servers that never stop.
+MOST_BYTES = 1 << 28
+
+_TEXTS = ("content", "reasoning", "reasoning_content")
+_LAST = ("finish_reason", "stop_reason", "matched_stop")
 
 _CONNECT_S = 30.0
 # A server without streaming is silent until its reply is complete, so its timeout grows with the reply.
@@ -55,6 +59,155 @@ class _Response(Struct, frozen=True):
         """Return status and body in one line."""
         text = " ".join(self.data.decode(errors="replace").split())
         return f"{self.status} {text[:300]}".strip()
+
+
+class StreamBroken(Exception):
+    """A stream that ended early or contains an error; the message says which."""
+
+
+class StreamAssembler:
+    """Takes the bytes of a stream, and returns the body of an equivalent answer without streaming.
+
+    The events are those of OpenAI's API (server-sent, each a JSON object with parts of a choice), with the
+    extensions of vLLM, SGLang and llama.cpp. Only the first choice is read, because a request asks for one
+    reply.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._texts: dict[str, list[str]] = {}
+        self._choice: dict[str, Any] = {}
+        self._usage: dict[str, Any] | None = None
+        self._ended = False
+
+    def feed(self, data: bytes) -> None:
+        """Process the next bytes. Raises StreamBroken for an error of the server, ValueError for invalid
+        JSON."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            field, _, value = line.strip().partition(b":")
+            if field == b"data":
+                self._add_event(value.strip())
+
+    def body(self) -> dict[str, Any]:
+        """Return the completion after the stream has ended. Raises StreamBroken if the end is missing."""
+        if self._rest:
+            self.feed(b"\n")
+        if not self._ended:
+            raise StreamBroken("the stream of a reply ended before the reply did")
+        texts = {name: "".join(parts) for name, parts in self._texts.items()}
+        choice = dict(self._choice)
+        if "text" in texts:
+            choice["text"] = texts.pop("text")
+        else:
+            choice["message"] = {"role": "assistant", "content": None, **texts}
+        return {"choices": [choice], "usage": self._usage}
+
+    def _add_event(self, value: bytes) -> None:
+        if value == b"[DONE]":
+            return
+        event = json.loads(value)
+        if not isinstance(event, dict):
+            raise ValueError("an event that is not an object")
+        event = cast("dict[str, Any]", event)
+        if event.get("error"):
+            raise StreamBroken(f"an error in the stream: {json.dumps(event['error'])[:300]}")
+        if isinstance(event.get("usage"), dict):
+            self._usage = event["usage"]
+        for choice in event.get("choices") or ():
+            if choice.get("index", 0) == 0:
+                self._add_choice(choice)
+
+    def _add_choice(self, choice: dict[str, Any]) -> None:
+        delta = choice.get("delta") or {}
+        pieces = {"text": choice.get("text"), **{name: delta.get(name) for name in _TEXTS}}
+        for name, piece in pieces.items():
+            if isinstance(piece, str):
+                self._texts.setdefault(name, []).append(piece)
+        self._choice |= {name: choice[name] for name in _LAST if choice.get(name) is not None}
+        self._ended = self._ended or choice.get("finish_reason") is not None
+
+
+class IdleTimeout(Exception):
+    """A request that received no byte for too long; the message says for how long."""
+
+
+class IdleWatch:
+    """Ends requests to one server that receive no data for too long.
+
+    A request with a started answer is idle since its own last byte. Any other request may wait in the
+    server's queue, so it is idle since the last byte of any request to this server: a queue that moves is not
+    idle. The clock is that of the event loop in which this object is created.
+    """
+
+    def __init__(self, limit_s: float, key: str = "--silence") -> None:
+        """``key``: the setting of the limit, for messages."""
+        self._limit_s = limit_s
+        self._key = key
+        self._loop = asyncio.get_running_loop()
+        self._last_byte = self._loop.time()
+        self._open: dict[object, float] = {}
+        self.timeouts = 0
+        """Number of requests that were ended."""
+
+    @asynccontextmanager
+    async def watch(self, more_s: float = 0.0) -> AsyncGenerator[Callable[[], None]]:
+        """End the block with IdleTimeout if no byte arrives for the limit. The block calls the yielded
+        function for each byte.
+
+        ``more_s`` is added to the limit until the first byte: the time in which a server may compute without
+        sending.
+        """
+        token, start = object(), self._loop.time()
+        own_last_byte: float | None = None
+        timer: asyncio.TimerHandle | None = None
+
+        def on_byte() -> None:
+            nonlocal own_last_byte
+            first = own_last_byte is None
+            own_last_byte = self._last_byte = self._loop.time()
+            if first and timer is not None:
+                timer.cancel()
+                check()
+
+        def check() -> None:
+            nonlocal timer
+            until = (
+                max(start, self._last_byte) + more_s if own_last_byte is None else own_last_byte
+            ) + self._limit_s
+            # One timer that is set again is cheaper than one per byte.
+            left = until - self._loop.time()
+            if left > 0:
+                timer = self._loop.call_later(left, check)
+            else:
+                limit.reschedule(self._loop.time())
+
+        self._open[token] = start
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                check()
+                yield on_byte
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            self.timeouts += 1
+            allowed = self._limit_s + (more_s if own_last_byte is None else 0.0)
+            raise IdleTimeout(f"no byte for {allowed:.0f} s ({self._key})") from None
+        finally:
+            del self._open[token]
+            if timer is not None:
+                timer.cancel()
+
+    def describe(self) -> str:
+        """Describe the open requests and their idle time; empty if none is open."""
+        if not self._open:
+            return ""
+        now = self._loop.time()
+        requests = f"{len(self._open)} request{'s' * (len(self._open) > 1)} open"
+        oldest = f"the oldest for {now - min(self._open.values()):.0f} s"
+        again = f", {self.timeouts} timed out so far" if self.timeouts else ""
+        return f"{requests}, {oldest}, last byte {now - self._last_byte:.0f} s ago{again}"
 
 
 class EndpointConnection:

@@ -143,7 +143,11 @@ class ServedEngine:
                 if self._asleep:
                     # The server needs the memory that the trainer has freed.
                     return_device_memory()
-                files = self._files_of_owner(await self._written())
+                # The owner of this machine's folder has written the files.
+                own = await self._written()
+                told = [str(own.folder), str(own.changes or "")]
+                folder, changes = self._ranks.from_owner(told, "the weights for the servers")
+                files = WeightFiles(Path(folder), Path(changes) if changes else None)
                 await self._load(files if held else WeightFiles(files.folder, None), version)
                 self._holds_folder = True
             # The ranks that share the folder, or a server, continue together.
@@ -259,12 +263,6 @@ class ServedEngine:
         except asyncio.CancelledError:
             await asyncio.wait([written])
             raise
-
-    def _files_of_owner(self, files: WeightFiles) -> WeightFiles:
-        """Return the files that the owner of this machine's folder has written."""
-        own = [str(files.folder), str(files.changes or "")]
-        folder, changes = self._ranks.from_owner(own, "the weights for the servers")
-        return WeightFiles(Path(folder), Path(changes) if changes else None)
 
     async def _load(self, files: WeightFiles, version: int) -> None:
         """Load files into the server, and report ``version`` from now on. Their changes suffice if given."""

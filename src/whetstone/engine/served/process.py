@@ -17,7 +17,6 @@ from typing import Self
 import httpx2
 
 from whetstone.core.errors import UserError
-from whetstone.engine.served import die_with_parent
 
 _POLL_S = 0.2
 _END_S = 30.0
@@ -26,6 +25,21 @@ _WORKERS_END_S = 10.0
 _GROUP_POLL_S = 0.05
 # The lines of the server's log in an error message.
 _LOG_LINES = 15
+
+
+# The kernel sends the signal (PR_SET_PDEATHSIG), however the parent ended. The setting survives ``exec``.
+_END_WITH_PARENT = """\
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
+def bound_command(command: Sequence[str]) -> list[str]:
+    """Return a command that runs ``command``, and ends with this process."""
+    return [sys.executable, "-S", "-E", "-c", _END_WITH_PARENT, str(os.getpid()), *command]
 
 
 class ServerProcess:
@@ -42,7 +56,7 @@ class ServerProcess:
         with log.open("wb") as output:
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-S", "-E", die_with_parent.__file__, str(os.getpid()), *command],
+                    bound_command(command),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,

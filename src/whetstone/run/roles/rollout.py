@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from whetstone.engine.engine import Engine
 from whetstone.engine.loading import LoadedModel
-from whetstone.environments.environment import Environment
 from whetstone.environments.replies import EngineReplies
 from whetstone.environments.runner import open_environment
 from whetstone.rollout.replica import RolloutReplica
@@ -30,7 +29,7 @@ from whetstone.run.signals import drain_on_signal
 from whetstone.weights.subscription import SubscribedWeights
 
 if TYPE_CHECKING:
-    from whetstone.run.run_judge import RunJudge
+    pass
 
 Log = Callable[[str], None]
 
@@ -63,6 +62,7 @@ class _Hosted(NamedTuple):
 
 async def _run(prepared: Mapping[str, PreparedRun], url: str, name: str, log: Log) -> None:
     first = next(iter(prepared.values()))
+    recipe = first.recipe
     client = FlowClient(url, run_identity(prepared), log=log)
     task = asyncio.current_task()
     assert task is not None
@@ -70,7 +70,7 @@ async def _run(prepared: Mapping[str, PreparedRun], url: str, name: str, log: Lo
     async with AsyncExitStack() as resources:
         resources.enter_context(drain_on_signal(lambda: running[0].drain() if running else task.cancel()))
         resources.push_async_callback(client.close)
-        judge = await resources.enter_async_context(run_judge(first.recipe, first.recipe.judge.workers))
+        judge = await resources.enter_async_context(run_judge(recipe, recipe.judge.workers))
         # The flow may refuse this replica, so this comes before the model is loaded.
         await client.hello()
         hosted = {
@@ -78,10 +78,24 @@ async def _run(prepared: Mapping[str, PreparedRun], url: str, name: str, log: Lo
             for model, ahead in prepared.items()
         }
         models = {model: (one.engine, one.loaded.model) for model, one in hosted.items()}
-        weights = SubscribedWeights(models, flow_section(first.recipe).weights, token=run_token(), log=log)
+        weights = SubscribedWeights(models, flow_section(recipe).weights, token=run_token(), log=log)
         resources.callback(weights.close)
-        environment = await resources.enter_async_context(open_environment(first.recipe.environment))
-        replica = _build_replica(prepared, client, weights, hosted, environment, judge, name, log)
+        environment = await resources.enter_async_context(open_environment(recipe.environment))
+        sampler = GroupSampler(
+            environment,
+            judge,
+            {model: one.replies for model, one in hosted.items()},
+            recipe.trainer.samples_per_prompt,
+            recipe.seed,
+            recipe.judge.max_cases or None,
+            batch_turns=recipe.deterministic,
+        )
+        problems = {problem.id: problem for problem in first.sets.train}
+        specs = {model: run.recipe.algorithm for model, run in prepared.items()}
+        room = flow_section(recipe).room_for(recipe.trainer.prompts_per_step)
+        replica = RolloutReplica(
+            name, client, episodes(sampler, problems, specs), weights, room=room, log=log
+        )
         running.append(replica)
         log(f"replica {name} works for {url}")
         try:
@@ -97,30 +111,3 @@ async def _hosted(recipe: Recipe) -> AsyncGenerator[_Hosted]:
     serving = sampling_engine(recipe, lambda: loaded.model.requires_grad_(False), loaded.tokenizer)
     async with serving as (engine, replies):
         yield _Hosted(engine, replies, loaded)
-
-
-def _build_replica(
-    runs: Mapping[str, PreparedRun],
-    client: FlowClient,
-    weights: SubscribedWeights,
-    hosted: Mapping[str, _Hosted],
-    environment: Environment,
-    judge: RunJudge,
-    name: str,
-    log: Log,
-) -> RolloutReplica:
-    prepared = next(iter(runs.values()))
-    recipe = prepared.recipe
-    sampler = GroupSampler(
-        environment,
-        judge,
-        {model: one.replies for model, one in hosted.items()},
-        recipe.trainer.samples_per_prompt,
-        recipe.seed,
-        recipe.judge.max_cases or None,
-        batch_turns=recipe.deterministic,
-    )
-    problems = {problem.id: problem for problem in prepared.sets.train}
-    room = flow_section(recipe).room_for(recipe.trainer.prompts_per_step)
-    specs = {model: run.recipe.algorithm for model, run in runs.items()}
-    return RolloutReplica(name, client, episodes(sampler, problems, specs), weights, room=room, log=log)

@@ -43,7 +43,7 @@ class Role(Struct, eq=False):
 class _RunningRole:
     """A role's process, with the tasks that read its output and wait for its end."""
 
-    def __init__(self, role: Role, process: RoleProcess, on_line: Callable[[Role, str], None]) -> None:
+    def __init__(self, role: Role, process: RoleProcess, on_line: Callable[[str, str], None]) -> None:
         self.role, self.process = role, process
         self.ready = asyncio.Event()
         if role.is_ready is None:
@@ -78,7 +78,7 @@ class _RunningRole:
         if self.role.is_ready is not None and not self.ready.is_set() and self.role.is_ready(text):
             self.ready.set()
         self.role.last_lines = [*self.role.last_lines, text][-_LAST_LINES:]
-        self._on_line(self.role, text)
+        self._on_line(self.role.name, text)
 
 
 class Supervisor:
@@ -136,9 +136,6 @@ class Supervisor:
         await self._end_all(at_once=self._signals == 0)
         return INTERRUPTED if self._signals else status
 
-    def _on_role_line(self, role: Role, text: str) -> None:
-        self._on_line(role.name, text)
-
     def _on_signal(self) -> None:
         self._signals += 1
         self._signalled.set()
@@ -178,7 +175,7 @@ class Supervisor:
         if self._signals:
             return
         role.starts += 1
-        running = self._running[role.name] = _RunningRole(role, await role.start(), self._on_role_line)
+        running = self._running[role.name] = _RunningRole(role, await role.start(), self._on_line)
         ready = asyncio.create_task(running.ready.wait())
         await asyncio.wait([ready, running.ended], return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()

@@ -79,7 +79,9 @@ def run_trainer(
     # Only rank 0 of the evaluated model loads benchmarks.
     evaluates = first and name == recipe.environment.models[0]
     runs = preflight_models(recipe, display.log, with_evaluation=evaluates)
-    _check_evaluation(runs[name], rank_count(recipe))
+    own = runs[name]
+    if rank_count(recipe) > 1 and own.measured and own.recipe.evaluation.process != "separate":
+        raise ranks_cannot_evaluate(rank_count(recipe))
     role = _TrainerRole(url, runs, name, _weights_section(runs, name), display.log)
     if first:
         # The flow or an occupied port may refuse this trainer, so check both before a model is loaded.
@@ -101,12 +103,6 @@ def _weights_section(runs: Mapping[str, PreparedRun], name: str) -> WeightsSecti
     if weights.folder and name != next(iter(runs)):
         return weights.model_copy(update={"folder": f"{weights.folder}/{name}"})
     return weights
-
-
-def _check_evaluation(run: PreparedRun, ranks: int) -> None:
-    """Refuse an evaluation inside a trainer of several ranks."""
-    if ranks > 1 and run.measured and run.recipe.evaluation.process != "separate":
-        raise ranks_cannot_evaluate(ranks)
 
 
 @dataclass(frozen=True)
