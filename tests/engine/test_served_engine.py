@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -81,171 +82,167 @@ def run(call: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(call(), 60))
 
 
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test in an event loop."""
+
+    @functools.wraps(test)
+    def wrapped(**fixtures: Any) -> None:
+        run(lambda: test(**fixtures))
+
+    return wrapped
+
+
 def counted(start: int, step: int, length: int) -> list[int]:
     return [(start + step * (i + 1)) % VOCABULARY for i in range(length)]
 
 
-def test_replies_come_with_log_probs_and_versions_and_under_the_weights_of_the_run(
+@in_a_loop
+async def test_replies_come_with_log_probs_and_versions_and_under_the_weights_of_the_run(
     server: StandIn, build_model: Build, tokenizer: Any
 ) -> None:
-    async def story() -> None:
-        engine = attached(server, build_model, tokenizer)
-        got = await replies(engine, [5, 10], n=3, max_tokens=4, temperature=0.5)
-        # The server held other weights (step 1): it got the run's (step 3) before the first reply.
-        assert [(c.index, c.token_ids) for c in got] == [(i, counted(10, 3, 4)) for i in range(3)]
-        assert got[0].logprobs == [-0.5] * 4
-        assert got[0].versions == [0] * 4
-        assert got[0].finish_reason == "length"
-        (stopped,) = await replies(engine, BEFORE_A, max_tokens=9, stop=("dg",))
-        assert (text_of(stopped.token_ids), stopped.finish_reason) == ("adg", "stop")
-        await engine.close()
-
-    run(story)
+    engine = attached(server, build_model, tokenizer)
+    got = await replies(engine, [5, 10], n=3, max_tokens=4, temperature=0.5)
+    # The server held other weights (step 1): it got the run's (step 3) before the first reply.
+    assert [(c.index, c.token_ids) for c in got] == [(i, counted(10, 3, 4)) for i in range(3)]
+    assert got[0].logprobs == [-0.5] * 4
+    assert got[0].versions == [0] * 4
+    assert got[0].finish_reason == "length"
+    (stopped,) = await replies(engine, BEFORE_A, max_tokens=9, stop=("dg",))
+    assert (text_of(stopped.token_ids), stopped.finish_reason) == ("adg", "stop")
+    await engine.close()
 
 
-def test_an_update_falls_between_two_tokens_and_both_versions_are_marked(
+@in_a_loop
+async def test_an_update_falls_between_two_tokens_and_both_versions_are_marked(
     server: StandIn, build_model: Build, tokenizer: Any
 ) -> None:
-    async def story() -> None:
-        engine = attached(server, build_model, tokenizer)
-        server.hold = 2
-        asked = GenerationRequest([5, 10], Sampling(max_tokens=6), n=2, seed=7)
-        task = asyncio.create_task(replies_to(engine, asked))
-        await asyncio.to_thread(_until_writing, server, 2)
-        server.hold = None
-        await engine.update_weights(weights_of(build_model, 5), 1)
-        # Both have tokens of the weights before, and another request would begin with the new ones.
-        assert engine.oldest_version(asked) == 0
-        assert engine.oldest_version(GenerationRequest([5, 10], Sampling(), n=2)) == 1
-        for got in await task:
-            assert got.token_ids == [13, 16, *counted(16, 5, 4)]
-            assert got.versions == [0, 0, 1, 1, 1, 1]
-            assert len(got.logprobs) == 6
-            assert got.finish_reason == "length"
-        assert engine.version == 1
-        # What was cached of the two tokens is not read: they are a part of the prompt again.
-        assert server.log.count("prompt 4") == 2
-        await engine.close()
-
-    run(story)
+    engine = attached(server, build_model, tokenizer)
+    server.hold = 2
+    asked = GenerationRequest([5, 10], Sampling(max_tokens=6), n=2, seed=7)
+    task = asyncio.create_task(replies_to(engine, asked))
+    await asyncio.to_thread(_until_writing, server, 2)
+    server.hold = None
+    await engine.update_weights(weights_of(build_model, 5), 1)
+    # Both have tokens of the weights before, and another request would begin with the new ones.
+    assert engine.oldest_version(asked) == 0
+    assert engine.oldest_version(GenerationRequest([5, 10], Sampling(), n=2)) == 1
+    for got in await task:
+        assert got.token_ids == [13, 16, *counted(16, 5, 4)]
+        assert got.versions == [0, 0, 1, 1, 1, 1]
+        assert len(got.logprobs) == 6
+        assert got.finish_reason == "length"
+    assert engine.version == 1
+    # What was cached of the two tokens is not read: they are a part of the prompt again.
+    assert server.log.count("prompt 4") == 2
+    await engine.close()
 
 
-def test_a_stop_string_that_an_update_cuts_in_two_is_found(
+@in_a_loop
+async def test_a_stop_string_that_an_update_cuts_in_two_is_found(
     server: StandIn, build_model: Build, tokenizer: Any
 ) -> None:
-    async def story() -> None:
-        engine = attached(server, build_model, tokenizer)
-        server.hold = 2
-        task = asyncio.create_task(replies(engine, BEFORE_A, max_tokens=8, stop=("dg",)))
-        await asyncio.to_thread(_until_writing, server, 1)
-        server.hold = None
-        await engine.update_weights(weights_of(build_model, 3), 1)
-        (got,) = await task
-        assert (text_of(got.token_ids), got.versions, got.finish_reason) == ("adg", [0, 0, 1], "stop")
-        assert len(got.logprobs) == 3
-        await engine.close()
-
-    run(story)
+    engine = attached(server, build_model, tokenizer)
+    server.hold = 2
+    task = asyncio.create_task(replies(engine, BEFORE_A, max_tokens=8, stop=("dg",)))
+    await asyncio.to_thread(_until_writing, server, 1)
+    server.hold = None
+    await engine.update_weights(weights_of(build_model, 3), 1)
+    (got,) = await task
+    assert (text_of(got.token_ids), got.versions, got.finish_reason) == ("adg", [0, 0, 1], "stop")
+    assert len(got.logprobs) == 3
+    await engine.close()
 
 
-def test_asleep_it_has_no_weights_and_the_next_ones_wake_it(
+@in_a_loop
+async def test_asleep_it_has_no_weights_and_the_next_ones_wake_it(
     server: StandIn, build_model: Build, tokenizer: Any
 ) -> None:
-    async def story() -> None:
-        engine = attached(server, build_model, tokenizer)
-        assert isinstance(engine, Sleeper)
-        await replies(engine, [5], max_tokens=2)
-        server.log.clear()
+    engine = attached(server, build_model, tokenizer)
+    assert isinstance(engine, Sleeper)
+    await replies(engine, [5], max_tokens=2)
+    server.log.clear()
+    await engine.sleep()
+    await engine.sleep()
+    assert server.log == ["pause", "sleep"]
+    await engine.update_weights(weights_of(build_model, 5), 1)
+    (got,) = await replies(engine, [5], max_tokens=2)
+    assert (got.token_ids, got.versions) == (counted(5, 5, 2), [1, 1])
+    told = [line for line in server.log if line != "forget"]
+    assert told == [
+        "pause", "sleep", "wake weights", "load 5", "wake kv_cache", "resume", "prompt 1",
+    ]  # fmt: skip
+    await engine.close()
+
+
+@in_a_loop
+async def test_a_reply_wakes_it_with_the_weights_that_it_had(
+    server: StandIn, build_model: Build, tokenizer: Any
+) -> None:
+    engine = attached(server, build_model, tokenizer)
+    await engine.update_weights(weights_of(build_model, 5), 1)
+    server.hold = 2
+    early = asyncio.create_task(replies(engine, [5, 10], max_tokens=4))
+    await asyncio.to_thread(_until_writing, server, 1)
+    server.hold = None
+    await engine.sleep()
+    for got in (*await early, *await replies(engine, [5, 10], n=2, max_tokens=4)):
+        assert (got.token_ids, got.versions) == (counted(10, 5, 4), [1] * 4)
+    await engine.close()
+
+
+@in_a_loop
+async def test_a_server_that_cannot_sleep_is_named_and_not_used_again(
+    server: StandIn, build_model: Build, tokenizer: Any
+) -> None:
+    server.sleeps = False
+    engine = attached(server, build_model, tokenizer)
+    with pytest.raises(UserError, match=r"did not fall asleep: 400 .*memory saver"):
         await engine.sleep()
-        await engine.sleep()
-        assert server.log == ["pause", "sleep"]
-        await engine.update_weights(weights_of(build_model, 5), 1)
-        (got,) = await replies(engine, [5], max_tokens=2)
-        assert (got.token_ids, got.versions) == (counted(5, 5, 2), [1, 1])
-        told = [line for line in server.log if line != "forget"]
-        assert told == [
-            "pause", "sleep", "wake weights", "load 5", "wake kv_cache", "resume", "prompt 1",
-        ]  # fmt: skip
-        await engine.close()
-
-    run(story)
-
-
-def test_a_reply_wakes_it_with_the_weights_that_it_had(
-    server: StandIn, build_model: Build, tokenizer: Any
-) -> None:
-    async def story() -> None:
-        engine = attached(server, build_model, tokenizer)
-        await engine.update_weights(weights_of(build_model, 5), 1)
-        server.hold = 2
-        early = asyncio.create_task(replies(engine, [5, 10], max_tokens=4))
-        await asyncio.to_thread(_until_writing, server, 1)
-        server.hold = None
-        await engine.sleep()
-        for got in (*await early, *await replies(engine, [5, 10], n=2, max_tokens=4)):
-            assert (got.token_ids, got.versions) == (counted(10, 5, 4), [1] * 4)
-        await engine.close()
-
-    run(story)
-
-
-def test_a_server_that_cannot_sleep_is_named_and_not_used_again(
-    server: StandIn, build_model: Build, tokenizer: Any
-) -> None:
-    async def story() -> None:
-        server.sleeps = False
-        engine = attached(server, build_model, tokenizer)
-        with pytest.raises(UserError, match=r"did not fall asleep: 400 .*memory saver"):
-            await engine.sleep()
-        with pytest.raises(UserError, match="did not fall asleep"):
-            await replies(engine, [5], max_tokens=1)
-        await engine.close()
-
-    run(story)
-
-
-def test_a_server_that_took_half_of_the_weights_is_not_used_again(
-    server: StandIn, build_model: Build, tokenizer: Any
-) -> None:
-    async def story() -> None:
-        engine = attached(server, build_model, tokenizer)
+    with pytest.raises(UserError, match="did not fall asleep"):
         await replies(engine, [5], max_tokens=1)
-        server.refuses_weights = True
-        with pytest.raises(UserError, match=r"did not take new weights: 400.*another model"):
-            await engine.update_weights(weights_of(build_model, 4), 1)
-        with pytest.raises(UserError, match="did not take new weights"):
-            engine.generate(GenerationRequest(prompt_ids=[1], params=Sampling()))
-        await engine.close()
-
-    run(story)
+    await engine.close()
 
 
-def test_weights_that_do_not_fit_change_nothing(server: StandIn, build_model: Build, tokenizer: Any) -> None:
-    async def story() -> None:
-        engine = attached(server, build_model, tokenizer)
-        with pytest.raises(ValueError, match="missing"):
-            await engine.update_weights(weights_of(build_model, 4)[1:], 1)
-        (got,) = await replies(engine, [5], max_tokens=2)
-        assert (got.token_ids, engine.version) == (counted(5, 3, 2), 0)
-        await engine.close()
+@in_a_loop
+async def test_a_server_that_took_half_of_the_weights_is_not_used_again(
+    server: StandIn, build_model: Build, tokenizer: Any
+) -> None:
+    engine = attached(server, build_model, tokenizer)
+    await replies(engine, [5], max_tokens=1)
+    server.refuses_weights = True
+    with pytest.raises(UserError, match=r"did not take new weights: 400.*another model"):
+        await engine.update_weights(weights_of(build_model, 4), 1)
+    with pytest.raises(UserError, match="did not take new weights"):
+        engine.generate(GenerationRequest(prompt_ids=[1], params=Sampling()))
+    await engine.close()
 
-    run(story)
+
+@in_a_loop
+async def test_weights_that_do_not_fit_change_nothing(
+    server: StandIn, build_model: Build, tokenizer: Any
+) -> None:
+    engine = attached(server, build_model, tokenizer)
+    with pytest.raises(ValueError, match="missing"):
+        await engine.update_weights(weights_of(build_model, 4)[1:], 1)
+    (got,) = await replies(engine, [5], max_tokens=2)
+    assert (got.token_ids, engine.version) == (counted(5, 3, 2), 0)
+    await engine.close()
 
 
-def test_what_the_engine_cannot_serve_is_refused(server: StandIn, build_model: Build, tokenizer: Any) -> None:
-    async def story() -> None:
-        engine = attached(server, build_model, tokenizer)
-        with pytest.raises(UserError, match="context of 200; lower max_tokens"):
-            engine.check(GenerationRequest(prompt_ids=[1] * 150, params=Sampling(max_tokens=60)))
-        with pytest.raises(UserError, match="the prompt is empty"):
-            engine.check(GenerationRequest(prompt_ids=[], params=Sampling()))
-        section = EngineSection(kind=server.kind)
-        check_capabilities(engine, section, repeatable=False, tensors=True, ranks=2)
-        with pytest.raises(UserError, match=r"does not return which tokens top-p and top-k leave"):
-            check_capabilities(engine, section, repeatable=False, tensors=True, truncated=True)
-        await engine.close()
-
-    run(story)
+@in_a_loop
+async def test_what_the_engine_cannot_serve_is_refused(
+    server: StandIn, build_model: Build, tokenizer: Any
+) -> None:
+    engine = attached(server, build_model, tokenizer)
+    with pytest.raises(UserError, match="context of 200; lower max_tokens"):
+        engine.check(GenerationRequest(prompt_ids=[1] * 150, params=Sampling(max_tokens=60)))
+    with pytest.raises(UserError, match="the prompt is empty"):
+        engine.check(GenerationRequest(prompt_ids=[], params=Sampling()))
+    section = EngineSection(kind=server.kind)
+    check_capabilities(engine, section, repeatable=False, tensors=True, ranks=2)
+    with pytest.raises(UserError, match=r"does not return which tokens top-p and top-k leave"):
+        check_capabilities(engine, section, repeatable=False, tensors=True, truncated=True)
+    await engine.close()
 
 
 def test_replies_that_are_left_and_a_closed_engine_leave_nothing_behind(
@@ -484,23 +481,21 @@ def test_a_server_ends_with_the_process_that_started_it_however_that_ends(packag
     _until(lambda: not _alive(server))
 
 
-def test_a_server_that_is_gone_ends_the_run_and_not_only_its_replies(
+@in_a_loop
+async def test_a_server_that_is_gone_ends_the_run_and_not_only_its_replies(
     build_model: Build, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("whetstone.engine.remote.request_policy.MOST_TRIES", 1)
 
-    async def story() -> None:
-        with listening(StandIn("vllm")) as server:
-            engine = attached(server, build_model, tokenizer)
-            await replies(engine, [5], max_tokens=1)
-            server.down = True
-            (lost,) = await replies(engine, [5], max_tokens=1)
-            assert lost.finish_reason == "abort"
-            with pytest.raises(UserError, match=r"8 requests in a row failed, the last: 503"):
-                await replies(engine, [5], n=8, max_tokens=1)
-            await engine.close()
-
-    run(story)
+    with listening(StandIn("vllm")) as server:
+        engine = attached(server, build_model, tokenizer)
+        await replies(engine, [5], max_tokens=1)
+        server.down = True
+        (lost,) = await replies(engine, [5], max_tokens=1)
+        assert lost.finish_reason == "abort"
+        with pytest.raises(UserError, match=r"8 requests in a row failed, the last: 503"):
+            await replies(engine, [5], n=8, max_tokens=1)
+        await engine.close()
 
 
 def _until_writing(server: StandIn, count: int) -> None:
@@ -536,75 +531,69 @@ def extended() -> Iterator[StandIn]:
         assert stand_in.faults == []
 
 
-def test_changed_elements_are_sent_where_the_server_has_the_others(
+@in_a_loop
+async def test_changed_elements_are_sent_where_the_server_has_the_others(
     extended: StandIn, build_model: Build, tokenizer: Any
 ) -> None:
-    async def story() -> None:
-        engine = attached(extended, build_model, tokenizer)
-        assert (await replies(engine, [5], max_tokens=2))[0].token_ids == counted(5, 3, 2)
-        expected = ["load 3", "open"]
-        for version, update in enumerate(("change 5", "sleep", "write 6", "change 7", "write 8"), 1):
-            if update == "sleep":
-                await engine.sleep()
-                continue
-            step = int(update.split()[-1])
-            model = model_of(build_model, step)
-            if step == 8:
-                # Other elements in most places.
-                with torch.no_grad():
-                    model.model.embed_tokens.weight[1:] += 1
-            await engine.update_weights(model.named_parameters(), version)
-            (got,) = await replies(engine, [5], max_tokens=2)
-            assert (got.token_ids, got.versions) == (counted(5, step, 2), [version] * 2)
-            expected.append(update)
-        assert [
-            line for line in extended.log if line.split()[0] in ("load", "open", "change", "write")
-        ] == expected
-        await engine.close()
-
-    run(story)
+    engine = attached(extended, build_model, tokenizer)
+    assert (await replies(engine, [5], max_tokens=2))[0].token_ids == counted(5, 3, 2)
+    expected = ["load 3", "open"]
+    for version, update in enumerate(("change 5", "sleep", "write 6", "change 7", "write 8"), 1):
+        if update == "sleep":
+            await engine.sleep()
+            continue
+        step = int(update.split()[-1])
+        model = model_of(build_model, step)
+        if step == 8:
+            # Other elements in most places.
+            with torch.no_grad():
+                model.model.embed_tokens.weight[1:] += 1
+        await engine.update_weights(model.named_parameters(), version)
+        (got,) = await replies(engine, [5], max_tokens=2)
+        assert (got.token_ids, got.versions) == (counted(5, step, 2), [version] * 2)
+        expected.append(update)
+    assert [
+        line for line in extended.log if line.split()[0] in ("load", "open", "change", "write")
+    ] == expected
+    await engine.close()
 
 
-def test_a_cancelled_update_is_made_up_for_by_all_weights(
+@in_a_loop
+async def test_a_cancelled_update_is_made_up_for_by_all_weights(
     extended: StandIn, build_model: Build, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
-        engine = attached(extended, build_model, tokenizer)
-        await replies(engine, [5], max_tokens=2)
-        real, asked = ModelFolder.files, threading.Event()
+    engine = attached(extended, build_model, tokenizer)
+    await replies(engine, [5], max_tokens=2)
+    real, asked = ModelFolder.files, threading.Event()
 
-        def files(self: ModelFolder) -> WeightFiles:
-            asked.set()
-            return real(self)
+    def files(self: ModelFolder) -> WeightFiles:
+        asked.set()
+        return real(self)
 
-        monkeypatch.setattr(ModelFolder, "files", files)
-        task = asyncio.create_task(engine.update_weights(weights_of(build_model, 5), 1))
-        await asyncio.to_thread(asked.wait, 60)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        await engine.update_weights(weights_of(build_model, 5), 2)
-        assert (await replies(engine, [5], max_tokens=2))[0].token_ids == counted(5, 5, 2)
-        assert "write 5" in extended.log
-        await engine.close()
-
-    run(story)
+    monkeypatch.setattr(ModelFolder, "files", files)
+    task = asyncio.create_task(engine.update_weights(weights_of(build_model, 5), 1))
+    await asyncio.to_thread(asked.wait, 60)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    await engine.update_weights(weights_of(build_model, 5), 2)
+    assert (await replies(engine, [5], max_tokens=2))[0].token_ids == counted(5, 5, 2)
+    assert "write 5" in extended.log
+    await engine.close()
 
 
-def test_a_server_whose_weights_are_not_found_reloads_the_folder(
+@in_a_loop
+async def test_a_server_whose_weights_are_not_found_reloads_the_folder(
     extended: StandIn, build_model: Build, tokenizer: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        extended.finds_weights = False
-        engine = attached(extended, build_model, tokenizer)
-        for step in (5, 6):
-            await engine.update_weights(weights_of(build_model, step), step)
-        assert (await replies(engine, [5], max_tokens=2))[0].token_ids == counted(5, 6, 2)
-        assert "load 6" in extended.log
-        assert "cannot change its weights in place, and reloads them instead: packed" in caplog.text
-        await engine.close()
-
-    run(story)
+    extended.finds_weights = False
+    engine = attached(extended, build_model, tokenizer)
+    for step in (5, 6):
+        await engine.update_weights(weights_of(build_model, step), step)
+    assert (await replies(engine, [5], max_tokens=2))[0].token_ids == counted(5, 6, 2)
+    assert "load 6" in extended.log
+    assert "cannot change its weights in place, and reloads them instead: packed" in caplog.text
+    await engine.close()
 
 
 def test_the_supports_of_a_truncated_reply_follow_its_tokens(
@@ -632,26 +621,24 @@ def test_the_supports_of_a_truncated_reply_follow_its_tokens(
         build_engine(section, lambda: model_of(build_model, 3), tokenizer, truncated=True)
 
 
-def test_a_stop_string_that_an_update_cuts_in_two_cuts_the_supports_too(
+@in_a_loop
+async def test_a_stop_string_that_an_update_cuts_in_two_cuts_the_supports_too(
     extended: StandIn, build_model: Build, tokenizer: Any
 ) -> None:
     extended.supports = True
 
-    async def story() -> None:
-        section = EngineSection(kind="vllm", options={"url": extended.url})
-        engine = build_engine(section, lambda: model_of(build_model, 3), tokenizer, truncated=True)
-        assert isinstance(engine, ServedEngine)
-        extended.hold = 2
-        task = asyncio.create_task(replies(engine, BEFORE_A, max_tokens=8, stop=("dg",), top_p=0.9))
-        await asyncio.to_thread(_until_writing, extended, 1)
-        extended.hold = None
-        await engine.update_weights(weights_of(build_model, 3), 1)
-        (got,) = await task
-        assert (text_of(got.token_ids), got.versions, got.finish_reason) == ("adg", [0, 0, 1], "stop")
-        assert got.supports == [[t, t + 1] for t in got.token_ids]
-        await engine.close()
-
-    run(story)
+    section = EngineSection(kind="vllm", options={"url": extended.url})
+    engine = build_engine(section, lambda: model_of(build_model, 3), tokenizer, truncated=True)
+    assert isinstance(engine, ServedEngine)
+    extended.hold = 2
+    task = asyncio.create_task(replies(engine, BEFORE_A, max_tokens=8, stop=("dg",), top_p=0.9))
+    await asyncio.to_thread(_until_writing, extended, 1)
+    extended.hold = None
+    await engine.update_weights(weights_of(build_model, 3), 1)
+    (got,) = await task
+    assert (text_of(got.token_ids), got.versions, got.finish_reason) == ("adg", [0, 0, 1], "stop")
+    assert got.supports == [[t, t + 1] for t in got.token_ids]
+    await engine.close()
 
 
 def test_an_extension_of_the_users_is_refused(build_model: Build, tokenizer: Any) -> None:

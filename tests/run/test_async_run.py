@@ -9,30 +9,11 @@ from typing import Any
 import pytest
 
 from tests.run.roles_by_hand import CHEAPER, RolesByHand, until, write_async_recipe
-from tests.run.tiny_recipe import check_ledger, run, timeless, write_recipe
+from tests.run.tiny_recipe import check_ledger, finished, timeless, write_recipe
 from whetstone.cli.main import main
 from whetstone.run.initial_model import replica_model
 from whetstone.run.recipe import load_recipe
 from whetstone.run.roles.role_addresses import reachable_address, replica_command
-
-
-@pytest.mark.slow
-def test_with_staleness_0_its_metrics_are_the_synchronous_runs_whatever_is_killed(tmp_path: Path) -> None:
-    alone = run(write_recipe(tmp_path), tmp_path / "alone", *CHEAPER)
-    assert alone.returncode == 0, alone.stderr
-    with RolesByHand(write_async_recipe(tmp_path), tmp_path / "run", *CHEAPER) as roles:
-        roles.until_records(2)  # the evaluation before, and the first step
-        roles.flow.kill()
-        roles.start_flow()
-        roles.until_records(3)
-        roles.rollout.kill()
-        roles.start_rollout()
-        roles.until_records(4)
-        roles.trainer.kill()
-        roles.start_trainer()
-        assert roles.trainer.wait() == 0, roles.trainer.printed("err")
-    assert timeless(tmp_path / "run" / "metrics.jsonl") == timeless(tmp_path / "alone" / "metrics.jsonl")
-    check_ledger(tmp_path / "run" / "metrics.jsonl")
 
 
 @pytest.mark.process
@@ -40,8 +21,7 @@ def test_roles_started_by_hand_do_the_synchronous_runs_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     short = (*CHEAPER, "trainer.steps=2", "evaluation.train_problems=0", "warmup.steps=5")
-    alone = run(write_recipe(tmp_path), tmp_path / "alone", *short)
-    assert alone.returncode == 0, alone.stderr
+    finished(write_recipe(tmp_path), tmp_path / "alone", *short)
     with RolesByHand(write_async_recipe(tmp_path), tmp_path / "run", *short) as roles:
         assert roles.trainer.wait() == 0, roles.trainer.printed("err")
 

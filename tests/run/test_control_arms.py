@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.tiny_recipe import run, timeless, write_recipe
+from tests.run.tiny_recipe import finished, timeless
 from whetstone.core.errors import UserError
 from whetstone.report.metrics import Record, read_metrics
 from whetstone.report.rollouts import read_rollouts, rollout_steps
@@ -36,15 +36,9 @@ def evaluated(out: Path) -> dict[int, list[tuple[str, str]]]:
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_recipe(tmp_path_factory.mktemp("recipe"))
-
-
-@pytest.fixture(scope="module")
 def arm(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("arm") / "run"
-    done = run(recipe, out, *ARM)
-    assert done.returncode == 0, done.stderr
+    finished(recipe, out, *ARM)
     return out
 
 
@@ -53,7 +47,7 @@ def arm(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_all_replies_are_those_of_the_starting_weights(arm: Path, recipe: Path, tmp_path: Path) -> None:
     """A run whose weights hardly move samples the same replies, although evaluations load other weights."""
     still = tmp_path / "run"
-    assert run(recipe, still, *ARM, "trainer.lr=1e-12").returncode == 0
+    finished(recipe, still, *ARM, "trainer.lr=1e-12")
     assert replies(arm) == replies(still)
     assert {row.version_max for step in (1, 4) for row in read_rollouts(arm, step)} == {0}
     assert all(record["loss/replies"] == 16 for record in trained(arm))
@@ -69,7 +63,7 @@ def test_all_replies_are_those_of_the_starting_weights(arm: Path, recipe: Path, 
 def test_with_the_current_weights_later_replies_differ(arm: Path, recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     current = "algorithm={preset: ssd, sampling_weights: current}"
-    assert run(recipe, out, *ARM, current).returncode == 0
+    finished(recipe, out, *ARM, current)
     first, *later = replies(out)
     assert first == replies(arm)[0]
     assert later[-1] != replies(arm)[-1]
@@ -79,8 +73,8 @@ def test_with_the_current_weights_later_replies_differ(arm: Path, recipe: Path, 
 @pytest.mark.process
 def test_a_resumed_arm_equals_an_uninterrupted_one(arm: Path, recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    assert run(recipe, out, *ARM, "trainer.steps=2").returncode == 0
-    assert run(recipe, out, *ARM).returncode == 0
+    finished(recipe, out, *ARM, "trainer.steps=2")
+    finished(recipe, out, *ARM)
     assert timeless(out / "metrics.jsonl") == timeless(arm / "metrics.jsonl")
     assert replies(out) == replies(arm)
 
@@ -89,8 +83,7 @@ def test_a_resumed_arm_equals_an_uninterrupted_one(arm: Path, recipe: Path, tmp_
 def test_an_arm_without_an_accepted_reply_ends_and_counts_its_groups(recipe: Path, tmp_path: Path) -> None:
     """The model of this recipe solves nothing."""
     out = tmp_path / "run"
-    done = run(recipe, out, *SMALL, "algorithm={preset: rejection_sft}", "trainer.steps=2")
-    assert done.returncode == 0, done.stderr
+    finished(recipe, out, *SMALL, "algorithm={preset: rejection_sft}", "trainer.steps=2")
     for record in trained(out):
         assert record["dropped/rejected"] == record["group/sampled"] == 4
         assert record["group/trained"] == record["loss/updates"] == record["loss/replies"] == 0

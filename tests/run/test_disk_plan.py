@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.run.tiny_recipe import run, write_recipe
+from tests.run.tiny_recipe import finished
 from whetstone.cli.main import main
 from whetstone.core.errors import UserError
 from whetstone.run import disk_plan
@@ -22,15 +22,10 @@ LORA = "trainer.lora={rank: 4}"
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_recipe(tmp_path_factory.mktemp("recipe"))
-
-
-@pytest.fixture(scope="module")
 def done(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of 5 steps, with the checkpoints 4 and 5."""
     out = tmp_path_factory.mktemp("whole") / "run"
-    assert run(recipe, out, "evaluation.n=1", "evaluation.k=[1]").returncode == 0
+    finished(recipe, out, "evaluation.n=1", "evaluation.k=[1]")
     return out
 
 

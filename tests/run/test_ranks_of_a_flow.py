@@ -10,7 +10,7 @@ import pytest
 
 from tests.run.ranks_compared import movement, replies
 from tests.run.roles_by_hand import process_of, until, write_async_recipe
-from tests.run.tiny_recipe import run, start, write_recipe
+from tests.run.tiny_recipe import finished, record_count, start, write_recipe
 from whetstone.core.errors import INTERRUPTED
 
 UNMEASURED = ("data.heldout=null", "evaluation.train_problems=0", "trainer.keep_checkpoints=9")
@@ -21,11 +21,6 @@ def is_the_run_of_one(two: Path, one: Path) -> None:
     assert replies(two) == replies(one)
     last, start = Path("checkpoints/step-5"), one / "checkpoints" / "step-0"
     assert movement(one / last, two / last, start) < 1e-3
-
-
-def records_of(out: Path) -> int:
-    metrics = out / "metrics.jsonl"
-    return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
 
 
 def second_rank(train: int) -> int:
@@ -39,8 +34,7 @@ def second_rank(train: int) -> int:
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("one")
-    alone = run(write_recipe(folder), folder / "run", *UNMEASURED)
-    assert alone.returncode == 0, alone.stderr
+    finished(write_recipe(folder), folder / "run", *UNMEASURED)
     return folder / "run"
 
 
@@ -48,8 +42,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.process
 def test_two_ranks_of_a_flows_trainer_make_the_run_of_one(one: Path, tmp_path: Path) -> None:
     two = tmp_path / "run"
-    made = run(write_async_recipe(tmp_path), two, *UNMEASURED, TWO)
-    assert made.returncode == 0, made.stdout + made.stderr
+    made = finished(write_async_recipe(tmp_path), two, *UNMEASURED, TWO)
     assert made.stdout.count("trainer   | step    5/5") == 1
     assert "delta" in made.stdout
     is_the_run_of_one(two, one)
@@ -62,7 +55,9 @@ def test_it_is_started_again_when_one_of_its_ranks_is_killed(one: Path, tmp_path
         # Before the ranks have met, and in the middle of their work.
         for records in (0, 2):
             until(
-                lambda least=records: records_of(two) >= least and second_rank(train.pid) > 0, "a rank", train
+                lambda least=records: record_count(two) >= least and second_rank(train.pid) > 0,
+                "a rank",
+                train,
             )
             os.kill(second_rank(train.pid), signal.SIGKILL)
         assert train.wait() == 0, train.printed() + train.printed("err")
@@ -76,13 +71,12 @@ def test_it_is_started_again_when_one_of_its_ranks_is_killed(one: Path, tmp_path
 def test_told_to_end_it_drains_and_the_same_command_goes_on(one: Path, tmp_path: Path) -> None:
     two, recipe = tmp_path / "run", write_async_recipe(tmp_path)
     with start(recipe, two, *UNMEASURED, TWO) as train:
-        until(lambda: records_of(two) >= 2, "two records", train)
+        until(lambda: record_count(two) >= 2, "two records", train)
         os.kill(train.pid, signal.SIGINT)
         assert train.wait() == INTERRUPTED, train.printed() + train.printed("err")
         said = train.printed()
     assert said.count("draining: a checkpoint of the last complete step will be saved") == 1
     assert "started again" not in said
-    again = run(recipe, two, *UNMEASURED, TWO)
-    assert again.returncode == 0, again.stdout + again.stderr
+    again = finished(recipe, two, *UNMEASURED, TWO)
     assert "resuming" in again.stdout
     is_the_run_of_one(two, one)

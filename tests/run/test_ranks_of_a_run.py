@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.run.ranks_compared import movement, replies
-from tests.run.tiny_recipe import command, run, write_recipe
+from tests.run.tiny_recipe import command, finished
 from tests.trainer.rank_processes import free_port
 from tests.warm_command import WarmCommand
 
@@ -33,21 +33,15 @@ def run_ranks(recipe: Path, out: Path, *overrides: str) -> subprocess.CompletedP
     )
 
 
-@pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_recipe(tmp_path_factory.mktemp("recipe"))
-
-
 @pytest.mark.extended
 def test_two_ranks_then_one_make_the_run_of_one(recipe: Path, tmp_path: Path) -> None:
     keep = (*SHORT, "trainer.keep_checkpoints=9", "algorithm.kl_coef=0.01")
     one, two = tmp_path / "one", tmp_path / "two"
-    assert run(recipe, one, *keep, "trainer.steps=4").returncode == 0
+    finished(recipe, one, *keep, "trainer.steps=4")
     begun = run_ranks(recipe, two, *keep, "trainer.steps=2", "trainer.async_checkpoints=true")
     assert begun.returncode == 0, begun.stderr
     assert begun.stdout.count("step    2/2") == 1
-    resumed = run(recipe, two, *keep, "trainer.steps=4")
-    assert resumed.returncode == 0, resumed.stderr
+    resumed = finished(recipe, two, *keep, "trainer.steps=4")
     assert "from step 2" in resumed.stdout
     assert replies(two) == replies(one)
     last, start = Path("checkpoints/step-4"), one / "checkpoints" / "step-0"
@@ -59,7 +53,7 @@ def test_a_control_arm_of_two_ranks_is_that_of_one(recipe: Path, tmp_path: Path)
     arm = ("algorithm={preset: ssd}", "sampling.temperature=1.3", "trainer.steps=3")
     apart = (*SHORT, "evaluation.process=separate", "trainer.checkpoint_every=100")
     one, two = tmp_path / "one", tmp_path / "two"
-    assert run(recipe, one, *SHORT, *arm).returncode == 0
+    finished(recipe, one, *SHORT, *arm)
     together = run_ranks(recipe, two, *apart, *arm)
     assert together.returncode == 0, together.stderr
     assert replies(two) == replies(one)
@@ -71,7 +65,7 @@ def test_a_control_arm_of_two_ranks_is_that_of_one(recipe: Path, tmp_path: Path)
 def test_stages_follow_each_other_on_two_ranks_as_on_one(recipe: Path, tmp_path: Path) -> None:
     stages = "stages=[{name: short, trainer: {steps: 2}}, {name: long, trainer: {steps: 3}}]"
     one, two = tmp_path / "one", tmp_path / "two"
-    assert run(recipe, one, *SHORT, stages).returncode == 0
+    finished(recipe, one, *SHORT, stages)
     together = run_ranks(recipe, two, *SHORT, stages)
     assert together.returncode == 0, together.stderr
     for stage, last in (("1-short", "step-2"), ("2-long", "step-3")):

@@ -14,22 +14,16 @@ from typing import Any
 
 import pytest
 
-from tests.run.tiny_recipe import command, contents, run, start, timeless, write_recipe
+from tests.run.tiny_recipe import command, contents, finished, record_count, run, start, timeless
 from whetstone.cli.main import main
 from whetstone.engine.loading import LoadedModel
 from whetstone.run.initial_model import save_initial_weights
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_recipe(tmp_path_factory.mktemp("recipe"))
-
-
-@pytest.fixture(scope="module")
 def uninterrupted(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole") / "run"
-    done = run(recipe, out)
-    assert done.returncode == 0, done.stderr
+    finished(recipe, out)
     trained = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     # A run that never moves its weights would be resumed exactly by anything.
     assert all(record["loss/updates"] > 0 for record in trained if record["kind"] == "train")
@@ -38,11 +32,10 @@ def uninterrupted(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def kill_in_step(recipe: Path, out: Path, records: int) -> None:
     """Start the run, and SIGKILL it while it works on the step after the ``records``-th record."""
-    metrics = out / "metrics.jsonl"
     deadline = time.monotonic() + 900
     with start(recipe, out) as process:
         while time.monotonic() < deadline and process.running:
-            if metrics.exists() and metrics.read_bytes().count(b"\n") >= records:
+            if record_count(out) >= records:
                 break
             time.sleep(0.005)
         assert process.running, "the run ended before it could be killed"
@@ -58,8 +51,7 @@ def test_killed_and_restarted_metrics_equal_those_of_an_uninterrupted_run(
 ) -> None:
     out = tmp_path / "run"
     kill_in_step(recipe, out, records)
-    resumed = run(recipe, out)
-    assert resumed.returncode == 0, resumed.stderr
+    finished(recipe, out)
     assert timeless(out / "metrics.jsonl") == timeless(uninterrupted / "metrics.jsonl")
     kinds = sorted(p.name for p in (out / "rollouts").iterdir())
     assert kinds == sorted(p.name for p in (uninterrupted / "rollouts").iterdir())
@@ -69,9 +61,8 @@ def test_killed_and_restarted_metrics_equal_those_of_an_uninterrupted_run(
 @pytest.mark.process
 def test_a_resumed_run_says_from_where_and_may_take_other_threads(recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    assert run(recipe, out, "trainer.steps=2", "deterministic=false").returncode == 0
-    resumed = run(recipe, out, "trainer.steps=3", "deterministic=false", "model.threads=2")
-    assert resumed.returncode == 0, resumed.stderr
+    finished(recipe, out, "trainer.steps=2", "deterministic=false")
+    resumed = finished(recipe, out, "trainer.steps=3", "deterministic=false", "model.threads=2")
     assert "from step 2" in resumed.stdout
 
 
@@ -177,4 +168,4 @@ def test_no_room_for_a_checkpoint_leaves_the_last_one_valid(
     assert limited.returncode == 2, limited.stderr
     assert "no space left" in limited.stderr
     assert "step-5 is still valid" in limited.stderr
-    assert run(recipe, out, "trainer.steps=6").returncode == 0
+    finished(recipe, out, "trainer.steps=6")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.run.tiny_recipe import run, start, timeless, write_recipe
+from tests.run.tiny_recipe import finished, run, start, timeless, write_recipe
 from tests.warm_command import WarmCommand, whetstone
 from whetstone.core.errors import UserError
 from whetstone.evaluate.settings import EvaluationSection
@@ -44,8 +44,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     recipe = write_recipe(folder)
     for name in ("inline", "separate"):
         keep = f"trainer.keep_checkpoints={3 if name == 'inline' else 1}"
-        done = run(recipe, folder / name, *EVERY_TWO, keep, f"evaluation.process={name}")
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = finished(recipe, folder / name, *EVERY_TWO, keep, f"evaluation.process={name}")
         assert "held-out" in done.stdout
     return folder / "inline", folder / "separate"
 
@@ -74,8 +73,7 @@ def test_it_leaves_nothing_of_its_own(runs: tuple[Path, Path]) -> None:
 def go_on_inline(folder: Path, tmp_path: Path) -> str:
     """Resume a run for one more step, evaluating between steps; what it says."""
     one_more = ("evaluation.every=2", "trainer.steps=5", "evaluation.process=inline")
-    done = run(write_recipe(tmp_path), folder, *one_more)
-    assert done.returncode == 0, done.stderr
+    done = finished(write_recipe(tmp_path), folder, *one_more)
     return done.stdout
 
 
@@ -184,8 +182,7 @@ def test_the_watcher_of_a_killed_run_ends_and_the_next_goes_on(
             time.sleep(0.005)
         training.kill()
     watcher = int(lock.read_text().split()[0])
-    resumed = run(recipe, folder, *settings)
-    assert resumed.returncode == 0, resumed.stderr
+    finished(recipe, folder, *settings)
     assert ended(watcher)
     assert records(folder / "evaluations" / "records.jsonl") == records(runs[0] / "metrics.jsonl")
 
@@ -204,8 +201,7 @@ def test_what_was_found_of_later_steps_goes_as_their_metrics_do(
     (evaluations / "records-mine.jsonl").write_bytes(b"".join(evaluated))
     for step in (2, 4):
         (evaluations / f"step-{step}-mine").mkdir()
-    done = run(write_recipe(tmp_path), folder, "evaluation.every=2", "trainer.steps=3")
-    assert done.returncode == 0, done.stderr
+    finished(write_recipe(tmp_path), folder, "evaluation.every=2", "trainer.steps=3")
     assert list(records(evaluations / "records-mine.jsonl")) == [0, 2]
     assert sorted(path.name for path in evaluations.glob("step-*-mine")) == ["step-2-mine"]
     assert [record["step"] for record in read_run(folder).evals] == [0, 2, 3]

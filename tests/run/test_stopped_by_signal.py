@@ -18,7 +18,7 @@ from tests.processes import descendants
 from tests.run.roles_by_hand import until
 from tests.run.test_ranks_of_a_run import ONE_THREAD, SHORT, torchrun
 from tests.run.test_two_models import VERIFIED
-from tests.run.tiny_recipe import run, start, timeless, write_recipe
+from tests.run.tiny_recipe import finished, record_count, start, timeless
 from tests.warm_command import WarmCommand
 from whetstone.core.errors import INTERRUPTED
 from whetstone.run.signals import StopRequest, drain_on_signal
@@ -32,21 +32,10 @@ SIGNALS = [signal.SIGTERM, signal.SIGINT]
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_recipe(tmp_path_factory.mktemp("recipe"))
-
-
-@pytest.fixture(scope="module")
 def uninterrupted(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole") / "run"
-    done = run(recipe, out, RARE)
-    assert done.returncode == 0, done.stderr
+    finished(recipe, out, RARE)
     return out
-
-
-def records(out: Path) -> int:
-    metrics = out / "metrics.jsonl"
-    return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
 
 
 def last_step(out: Path) -> int:
@@ -72,7 +61,7 @@ def with_its_children(process: int, number: int) -> None:
 
 def signal_in_step(train: WarmCommand, out: Path, least: int, number: int, send: Callable[..., None]) -> None:
     """Send a signal while the run works on the step after its ``least``-th record."""
-    until(lambda: records(out) >= least, f"{least} records", train)
+    until(lambda: record_count(out) >= least, f"{least} records", train)
     send(train.pid, number)
 
 
@@ -109,8 +98,7 @@ def test_the_first_signal_saves_the_current_step_and_the_run_resumes_exactly(
         assert send is with_its_children or "Traceback" not in train.printed("err")
     assert 1 <= step < 5
     assert saved(out)[-1] == step
-    resumed = run(recipe, out, RARE, *overrides)
-    assert resumed.returncode == 0, resumed.stderr
+    resumed = finished(recipe, out, RARE, *overrides)
     assert f"from step {step}" in resumed.stdout
     assert "later records are repeated" not in resumed.stdout
     trained, whole = (
@@ -130,8 +118,8 @@ def test_stopped_in_every_step_it_is_still_the_uninterrupted_run(
     out, lives, status = tmp_path / "run", 0, INTERRUPTED
     while status == INTERRUPTED:
         with start(recipe, out, RARE) as train:
-            had = records(out)
-            until(lambda had=had: records(out) > had or not train.running, "another record", train)
+            had = record_count(out)
+            until(lambda had=had: record_count(out) > had or not train.running, "another record", train)
             if train.running:
                 os.kill(train.pid, SIGNALS[lives % 2])
             status = train.wait()
@@ -187,12 +175,12 @@ def test_a_stage_that_is_stopped_is_not_followed_by_the_next(recipe: Path, tmp_p
 @pytest.mark.parametrize("whom", [pytest.param("launcher", marks=pytest.mark.slow), "second rank"])
 def test_ranks_stop_after_the_same_step_whichever_is_told(whom: str, recipe: Path, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    assert run(recipe, one, *SHORT, RARE).returncode == 0
+    finished(recipe, one, *SHORT, RARE)
     with subprocess.Popen(
         torchrun(recipe, two, *SHORT, RARE), stdout=-1, stderr=subprocess.STDOUT, text=True, env=ONE_THREAD
     ) as launcher:
         deadline = time.monotonic() + 900
-        while records(two) < 2 and launcher.poll() is None and time.monotonic() < deadline:
+        while record_count(two) < 2 and launcher.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
         ranks = [
             each
@@ -207,8 +195,7 @@ def test_ranks_stop_after_the_same_step_whichever_is_told(whom: str, recipe: Pat
     assert 1 <= step < 5, printed
     assert saved(two)[-1] == step, printed
     assert printed.count(f"stopped after step {step} of 5") == 1
-    resumed = run(recipe, two, *SHORT, RARE)
-    assert resumed.returncode == 0, resumed.stderr
+    resumed = finished(recipe, two, *SHORT, RARE)
     assert "later records are repeated" not in resumed.stdout
     assert last_step(two) == 5
 

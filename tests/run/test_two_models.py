@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.run.roles_by_hand import CHEAPER, SECTION, process_of, until
-from tests.run.tiny_recipe import RECIPE, run, start, timeless
+from tests.run.tiny_recipe import RECIPE, finished, start, timeless
 from whetstone.cli.main import main
 from whetstone.core.errors import UserError
 from whetstone.run.recipe import load_recipe, partner_recipe
@@ -73,8 +73,7 @@ def test_killed_and_restarted_both_models_have_the_metrics_of_an_uninterrupted_r
     recipe: Path, tmp_path: Path
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    done = run(recipe, whole)
-    assert done.returncode == 0, done.stderr
+    finished(recipe, whole)
     verifier = [json.loads(line) for line in (whole / "verifier" / "metrics.jsonl").read_text().splitlines()]
     assert any(record.get("loss/updates", 0) > 0 for record in verifier)
     for records in (1, 4):
@@ -86,8 +85,7 @@ def test_killed_and_restarted_both_models_have_the_metrics_of_an_uninterrupted_r
                 time.sleep(0.005)
             assert process.running, "the run ended before it could be killed"
             process.kill()
-    resumed = run(recipe, killed)
-    assert resumed.returncode == 0, resumed.stderr
+    finished(recipe, killed)
     for name in (".", "verifier"):
         assert timeless(killed / name / "metrics.jsonl") == timeless(whole / name / "metrics.jsonl")
     assert main(["report", str(killed)]) == 0
@@ -101,8 +99,7 @@ def test_in_roles_that_are_killed_both_models_have_the_metrics_of_one_process(
     recipe: Path, tmp_path: Path
 ) -> None:
     alone, roles = tmp_path / "alone", tmp_path / "roles"
-    done = run(recipe, alone, *CHEAPER)
-    assert done.returncode == 0, done.stderr
+    finished(recipe, alone, *CHEAPER)
     spread = tmp_path / "roles.yaml"
     spread.write_text(VERIFIED + SECTION, encoding="utf-8")
     records = [roles / name / "metrics.jsonl" for name in (".", "verifier")]

@@ -59,6 +59,19 @@ def run(recipe: Path, out: Path, *overrides: str) -> subprocess.CompletedProcess
     return whetstone("train", str(recipe), f"out={out}", *overrides)
 
 
+def finished(recipe: Path, out: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    """Run it to its end, which must be a good one."""
+    done = run(recipe, out, *overrides)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def record_count(out: Path) -> int:
+    """How many records the run has written."""
+    metrics = out / "metrics.jsonl"
+    return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+
+
 def timeless(path: Path) -> list[str]:
     """The lines of metrics.jsonl without what depends on the clock."""
     lines: list[str] = []

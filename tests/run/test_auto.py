@@ -1,4 +1,4 @@
-"""``engine.kind: auto``: vLLM where CUDA and vLLM exist, and the same engine for the rest of the run."""
+"""``auto``: a run keeps the engine and the dtype that it began with, on whatever machine it is resumed."""
 
 from __future__ import annotations
 
@@ -136,16 +136,78 @@ def test_wrong_options_are_refused_whichever_engine_is_chosen(options: dict[str,
         EngineSection(kind="auto", options=options)
 
 
-def test_roles_on_several_hosts_must_name_the_engine(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("engine.kind=auto", "add `engine.kind=vllm` or `engine.kind=torch`"),
+        ("model.dtype=auto", "add `model.dtype=bfloat16` or `model.dtype=float32`"),
+    ],
+)
+def test_roles_on_several_hosts_must_name_what_is_auto(
+    override: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [str(write_recipe(tmp_path)), "engine.kind=auto", "flow={staleness: 0}"]
+    words = [str(write_recipe(tmp_path)), override, "flow={staleness: 0}"]
     for role in ("flow", "rollout", "trainer"):
         assert main(["role", role, *words]) == 2
-        assert "add `engine.kind=vllm` or `engine.kind=torch`" in capsys.readouterr().err
+        assert said in capsys.readouterr().err
 
 
 def test_the_command_for_other_hosts_names_the_engine_with_its_options(tmp_path: Path) -> None:
     recipe = load_recipe(write_recipe(tmp_path), [BOTH % sys.executable, "deterministic=true"])
     shown = chosen_overrides(recipe, with_choices(recipe, lambda text: None))
     assert shown == """ 'engine={"kind": "torch", "options": {"max_batch": 3}}'"""
+
+
+# The dtype
+
+
+def processor(monkeypatch: pytest.MonkeyPatch, *, bf16: bool) -> None:
+    """Make this machine one with or without bfloat16 instructions."""
+    monkeypatch.setattr(device_module, "_cpu_computes_bf16", lambda: bf16)
+
+
+def train(folder: Path, *overrides: str) -> int:
+    words = ["model.device=cpu", "trainer.steps=1", "warmup.steps=2", *overrides]
+    return main(["train", str(write_recipe(folder)), f"out={folder / 'run'}", *words])
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("began_with_bf16", [True, False])
+def test_a_run_resumed_on_a_machine_of_the_other_kind_keeps_its_dtype(
+    began_with_bf16: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    dtype = "bfloat16" if began_with_bf16 else "float32"
+    processor(monkeypatch, bf16=began_with_bf16)
+    assert train(tmp_path, "model.dtype=auto") == 0
+    assert f"computing in {dtype} on cpu, chosen by `model.dtype: auto`" in capsys.readouterr().out
+    assert load_recipe(tmp_path / "run" / "recipe.yaml").model.dtype == dtype
+
+    processor(monkeypatch, bf16=not began_with_bf16)
+    assert train(tmp_path, "model.dtype=auto", "trainer.steps=2") == 0
+    output = capsys.readouterr().out
+    assert f"computing in {dtype} on cpu, as at the start of this run" in output
+    assert ("has no bfloat16 instructions" in output) is began_with_bf16
+    assert "from step 1" in output
+
+
+def test_another_explicit_dtype_is_refused_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    processor(monkeypatch, bf16=False)
+    assert train(tmp_path, "model.dtype=auto") == 0
+    assert train(tmp_path, "model.dtype=bfloat16", "trainer.steps=2") == 2
+    assert "model.dtype ('float32' there, 'bfloat16' now)" in capsys.readouterr().err
+
+
+def test_later_stages_take_the_dtype_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = "stages=[{name: short, trainer: {steps: 1}}, {name: long, trainer: {steps: 1}}]"
+    words = ["model.dtype=auto", f"out={tmp_path / 'run'}", stages]
+    recipe = load_recipe(write_recipe(tmp_path), words)
+    first = tmp_path / "run" / "1-short"
+    first.mkdir(parents=True)
+    (first / "recipe.yaml").write_text(write_recipe(tmp_path).read_text())  # its dtype is float32
+    processor(monkeypatch, bf16=True)
+    assert with_choices(recipe, lambda text: None).model.dtype == "float32"
