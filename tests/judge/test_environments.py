@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.judge.environment_folders import environment_folder, packages_of
 from tests.judge.judge_problems import assert_problem, python, stdin_problem
 from whetstone.core.errors import SandboxUnavailable, UserError
 from whetstone.core.verdict import Verdict
@@ -20,6 +21,7 @@ from whetstone.judge.environments.environment import default_environment, enviro
 from whetstone.judge.environments.made import create_environment, remove_environment
 from whetstone.sandbox import Tier
 
+PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 OWN = {
     "shown": "from shown_needs import VALUE\n",
     "shown_needs": "VALUE = 42\n",
@@ -27,6 +29,30 @@ OWN = {
     "leaves": "raise SystemExit(4)\n",
 }
 PROBLEM = stdin_problem(("", "42"))
+
+
+@contextmanager
+def environment_folder(packages: Mapping[str, str], *, python: str = PYTHON) -> Generator[Path]:
+    """The folder of one whose packages are these: the source of a package by its name."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)  # a tier that sheds root has to reach it
+        folder = Path(name) / "venv"
+        site = folder / "lib" / python / "site-packages"
+        site.mkdir(parents=True)
+        (folder / "pyvenv.cfg").write_text("home = /usr/bin\n")
+        for package, source in packages.items():
+            (site / package).mkdir()
+            (site / package / "__init__.py").write_text(source)
+            about = site / f"{package}-1.0.dist-info"
+            about.mkdir()
+            (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+            (about / "RECORD").write_text(f"{package}/__init__.py,,\n{about.name}/METADATA,,\n")
+        yield folder
+
+
+def packages_of(folder: Path) -> Path:
+    """Where its packages lie."""
+    return folder / "lib" / PYTHON / "site-packages"
 
 
 @pytest.fixture(scope="module")

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
-from tests.judge.mutants import mutants, plainly_right
 from tests.judge.shared_sets import humaneval, mbpp, shared_folder
-from whetstone.core.problem import Limits, Problem
+from whetstone.core.problem import AssertTests, Limits, Problem
+from whetstone.data.validate.mutants import mutants
 from whetstone.judge import Judge, Program
 
+_FAST = Limits(cpu_s=1.0)
 _SEED = 20260
 _MUTATED_PROBLEMS = 40
 _MUTANTS_EACH = 3
+
+
+def plainly_right(problem: Problem, source: str) -> bool:
+    """Program and test in one plain interpreter, as the benchmark itself runs them."""
+    tests = problem.tests
+    assert isinstance(tests, AssertTests)
+    if tests.check:
+        code = f"{source}\n{tests.check}\ncheck({tests.entry_point})\n"
+    else:
+        code = "\n".join([source, tests.setup, *(tests.asserts or [])])
+    try:
+        run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, timeout=300)
+    except subprocess.TimeoutExpired:
+        return False
+    return run.returncode == 0
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +54,7 @@ def test_every_reference_solution_is_accepted(judge: Judge, problems: list[Probl
 def test_no_mutant_that_its_own_test_refutes_is_accepted(judge: Judge, problems: list[Problem]) -> None:
     """The plain run of program and test in one interpreter says which mutants are wrong."""
     chosen = random.Random(_SEED)
-    pairs = list(_mutated(chosen.sample(problems, _MUTATED_PROBLEMS), chosen))
+    pairs = list(_mutated(chosen.sample(problems, _MUTATED_PROBLEMS)))
     assert len(pairs) > _MUTATED_PROBLEMS
     judged = list(judge.judge_many(pairs))
     accepted = [pair for pair, j in zip(pairs, judged, strict=True) if j.accepted]
@@ -52,13 +70,9 @@ def test_no_mutant_that_its_own_test_refutes_is_accepted(judge: Judge, problems:
     assert disagreeing == []
 
 
-def _mutated(problems: list[Problem], chosen: random.Random) -> Iterator[tuple[Problem, Program]]:
+def _mutated(problems: list[Problem]) -> Iterator[tuple[Problem, Program]]:
     for problem in problems:
-        for source in mutants(problem.references[0].source, _MUTANTS_EACH, chosen):
-            # A mutant that loops must not cost ten seconds, twice.
-            limited = Problem(problem.id, "", problem.tests, references=problem.references, limits=_fast())
-            yield limited, Program("python", source)
-
-
-def _fast() -> Limits:
-    return Limits(cpu_s=1.0)
+        # A mutant that loops must not cost ten seconds, twice.
+        limited = Problem(problem.id, "", problem.tests, references=problem.references, limits=_FAST)
+        for mutant in mutants(problem.references[0].source, _MUTANTS_EACH, problem.id):
+            yield limited, Program("python", mutant.source)
