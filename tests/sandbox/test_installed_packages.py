@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from whetstone.sandbox import RunResult
+import pytest
+
+from whetstone.sandbox import Profile, RunLimits, RunResult, Sandbox, SandboxJob, Tier
 from whetstone.sandbox.zygote.packages import without_packages
 
 READ_ALL = """
@@ -50,3 +53,28 @@ def test_a_folder_without_its_packages(tmp_path: Path) -> None:
     assert [os.path.relpath(path, tmp_path) for path in listed] == [".", "python3.11"]
     assert without_packages(str(tmp_path / "perl")) == ([], [str(tmp_path / "perl")])
     assert without_packages(str(tmp_path / "python3.11" / "site-packages" / "p"))[1] == []
+
+
+PROGRAM = b"""
+import shown
+print(shown.VALUE)
+try:
+    import beside
+except (ImportError, OSError):
+    print("hidden")
+"""
+
+
+@pytest.mark.parametrize("parent", ["/tmp", "/var/tmp"])
+def test_packages_are_found_wherever_they_are_installed(parent: str, tier: Tier) -> None:
+    if not os.access(parent, os.W_OK):
+        pytest.skip(f"{parent} cannot be written here")
+    with tempfile.TemporaryDirectory(dir=parent) as folder:
+        os.chmod(folder, 0o755)  # the user of a tier has to reach it
+        for name in ("shown", "beside"):
+            (Path(folder) / name).mkdir()
+            (Path(folder) / name / "__init__.py").write_text(f"VALUE = {len(name)}\n")
+        profile = Profile("packages", reads=[f"{folder}/shown"], imports=["shown"], import_from=[folder])
+        with Sandbox({}, tier=tier, profile=profile) as sandbox:
+            result = sandbox.run(SandboxJob("script", PROGRAM, RunLimits(5, 512 << 20, 1 << 16)))
+    assert (result.stdout, result.stderr) == (b"5\nhidden\n", b"")

@@ -1,4 +1,4 @@
-"""What passes before the fork-server comes to start a program is not the program's time."""
+"""A fork-server that gets no core: its delay is not the program's time, and limits hold meanwhile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from tests.processes import descendants
+import pytest
+
+from tests.processes import descendants, wait_until
 from whetstone.sandbox import EndReason, RunLimits, RunResult, Sandbox, SandboxJob, Tier, supervise
 
 LIMITS = RunLimits(cpu_s=30.0, memory_bytes=200 << 20, output_bytes=1 << 20, wall_s=1.0)
@@ -55,3 +57,41 @@ def test_one_that_is_not_begun_within_all_patience_is_the_machines_failure(tier:
     with kept_from_beginning(tier, replace(WRITES, limits=replace(LIMITS, wall_s=0.1))) as results:
         time.sleep(1.5)
     assert results[0].ended is EndReason.STARVED
+
+
+MANY = RunLimits(cpu_s=30.0, memory_bytes=200 << 20, output_bytes=1 << 20, wall_s=60.0)
+CHILD = "import os, time\nif os.fork() == 0:\n    {}\ntime.sleep(600)"
+
+
+@pytest.mark.parametrize(
+    ("source", "ended"),
+    [
+        ("import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", EndReason.PROCESS_LIMIT),
+        (CHILD.format("while True: pass"), EndReason.CPU_LIMIT),
+        (CHILD.format("x = bytearray(b'x') * (300 << 20)"), EndReason.MEMORY_LIMIT),
+    ],
+    ids=["processes", "cpu", "memory"],
+)
+def test_limits_of_many_processes(tier: Tier, source: str, ended: EndReason) -> None:
+    if tier is Tier.RESTRICTED:
+        pytest.skip("a program has one process there")
+    before = descendants(os.getpid())
+    with Sandbox({}, tier=tier) as sandbox:
+        servers = descendants(os.getpid()) - before
+        limits = replace(MANY, cpu_s=0.5) if ended is EndReason.CPU_LIMIT else MANY
+        run = sandbox.start(SandboxJob("script", source.encode(), limits))
+        wait_until(lambda: len(descendants(os.getpid()) - before - servers) > 1)
+        for server in servers:
+            os.kill(server, signal.SIGSTOP)
+        results = []
+        supervisor = threading.Thread(target=lambda: results.extend(supervise([run])))
+        try:
+            supervisor.start()
+            wait_until(lambda: not descendants(os.getpid()) - before - servers)
+            assert not run.ended
+        finally:
+            for server in servers:
+                os.kill(server, signal.SIGCONT)
+            supervisor.join()
+        assert results[0].ended is ended
+        assert sandbox.run(SandboxJob("script", b"print(1)", MANY)).stdout == b"1\n"
