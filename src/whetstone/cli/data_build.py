@@ -33,8 +33,7 @@ from whetstone.data.pipeline_run import Stage, run_stages, stages_of
 from whetstone.data.prepare import PreparationPlan
 from whetstone.data.select import Selection
 from whetstone.data.sources.table import source_named
-from whetstone.data.validate.policy import read_policy
-from whetstone.data.validate.settings import ValidationSettings
+from whetstone.data.validate.policy import ValidationSettings, read_policy
 
 _DESCRIPTION = """\
 Build a dataset from a pipeline file: sources, steps in their order, export format. Every step is the command

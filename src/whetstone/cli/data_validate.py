@@ -17,8 +17,8 @@ from whetstone.core.problem import Problem
 from whetstone.core.progress import Progress
 from whetstone.core.settings import NonEmpty, Section
 from whetstone.data.dataset import check_step, place_of
+from whetstone.data.validate.policy import ValidationSettings
 from whetstone.data.validate.reasons import FAILS_CHECK, REASONS
-from whetstone.data.validate.settings import ValidationSettings
 from whetstone.data.validate.validator import ValidationOutcome
 from whetstone.data.validate.whole_set import ValidationTally, count_tests, journal_path, validate_set
 

@@ -24,7 +24,7 @@ from whetstone.data.export_formats.write import ExportFormatName
 from whetstone.data.pass_rate import DifficultyStep
 from whetstone.data.prepare import PreparationPlan
 from whetstone.data.select import Selection
-from whetstone.data.validate.settings import ValidationSettings
+from whetstone.data.validate.policy import ValidationSettings
 
 EXAMPLE = "recipes/data/builtin.yaml"
 # The steps of the package whetstone-curation.

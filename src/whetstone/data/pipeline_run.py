@@ -19,7 +19,7 @@ from whetstone.data.contamination import Decontamination
 from whetstone.data.dataset import is_dataset, open_problems, place_of
 from whetstone.data.pass_rate import DifficultyStep
 from whetstone.data.pipeline import Pipeline
-from whetstone.data.validate.settings import ValidationSettings
+from whetstone.data.validate.policy import ValidationSettings
 
 
 class Stage(Struct, frozen=True):

@@ -1,20 +1,27 @@
-"""The strength of the tests of a problem: mutants, known wrong programs and trivial programs that they
-reject."""
+"""The strength of the tests of a problem: the mutants, wrong programs and trivial programs that they reject.
+
+Trivial programs solve nothing. Tests that accept one would reward a model for nothing. They are derived from
+the tests: a model also finds a program that prints the most frequent output.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from msgspec import Struct
 
-from whetstone.core.problem import InteractiveTests, Problem, Program
+from whetstone.core.asserted_call import NOT_CONSTANT, read_assertion
+from whetstone.core.problem import AssertTests, CallTests, InteractiveTests, Problem, Program, StdinTests
+from whetstone.core.syntax import parsed
 from whetstone.data.validate.cases import test_count
 from whetstone.data.validate.mutants import MUTANT_SEED, mutants
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.reasons import DefectFlag
 from whetstone.data.validate.references import Cost, with_limits
 from whetstone.data.validate.runs import Runs
-from whetstone.data.validate.trivial import trivial_programs
 from whetstone.judge import Judgement, Verdict
 
 # A mutant that needs this multiple of the reference's CPU time counts as rejected, but never below the
@@ -107,3 +114,115 @@ def _with_short_limit(problem: Problem, cost: Cost) -> Problem:
 def _run(runs: Runs, problem: Problem, program: Program) -> Judgement:
     # One failure rejects a program, and a mutant over the limit counts as rejected in any case.
     return runs.run(problem, program, stop_at_first_failure=True, confirm_time_limit=False)
+
+
+# In characters. A program with a longer answer in its source is not tried.
+_LONGEST_SOURCE = 100_000
+
+
+class _Trivial(Struct, frozen=True):
+    """A program, and a description of it."""
+
+    program: Program
+    does: str
+
+
+def trivial_programs(problem: Problem) -> list[_Trivial]:
+    """Return the trivial programs in Python for a problem's kind of tests, each once."""
+    tests = problem.tests
+    if isinstance(tests, StdinTests):
+        found = _printing(tests)
+    elif isinstance(tests, CallTests):
+        found = _returning(tests)
+    elif isinstance(tests, AssertTests):
+        found = _defining(problem, tests)
+    else:
+        # A program that reads would wait for an interactor that also reads, until the wall-clock limit.
+        found = iter([("pass\n", "ends at once")])
+    # Of equal programs the first description is kept, hence both reversals.
+    unique = {source: does for source, does in reversed(list(found)) if len(source) < _LONGEST_SOURCE}
+    return [_Trivial(Program("python", source), does) for source, does in reversed(unique.items())]
+
+
+def _printing(tests: StdinTests) -> Iterator[tuple[str, str]]:
+    yield "pass\n", "prints nothing"
+    yield "import sys\nsys.stdout.write(sys.stdin.read())\n", "prints its input"
+    yield "print(input())\n", "prints the first line of its input"
+    for output, which in _answers([case.output for case in tests.cases]):
+        yield f"import sys\nsys.stdout.write({output!r})\n", f"always prints {which}"
+
+
+def _returning(tests: CallTests) -> Iterator[tuple[str, str]]:
+    if tests.function is None:
+        methods = {name for case in tests.cases for name in (case.operations or [])[1:]}
+        yield _class(str(tests.class_), sorted(methods)), "has methods that return None"
+        return
+    bodies = [("return None", "returns None"), ("return a[0] if a else None", "returns its first argument")]
+    expected = [_literal(case.expected) for case in tests.cases]
+    bodies += [(f"return {value}", f"always returns {which}") for value, which in _answers(expected)]
+    for body, does in bodies:
+        if tests.class_ is None:
+            yield f"def {tests.function}(*a, **k):\n    {body}\n", does
+        else:
+            yield (
+                f"class {tests.class_}:\n    def {tests.function}(self, *a, **k):\n        {body}\n",
+                does,
+            )
+
+
+def _defining(problem: Problem, tests: AssertTests) -> Iterator[tuple[str, str]]:
+    """Yield functions with the names that the references define, since the tests call these."""
+    names = _names_to_define(problem, tests)
+    if not names:
+        return
+    bodies = [("return None", "returns None"), ("return a[0] if a else None", "returns its first argument")]
+    values = ("True", "False", "0", "1", "''", "[]", "float('nan')")
+    bodies += [(f"return {value}", f"always returns {value}") for value in values]
+    compared = [value for code in tests.asserts or [] if (value := _compared_with(code)) is not None]
+    bodies += [(f"return {value}", f"always returns {which}") for value, which in _answers(compared)]
+    for body, does in bodies:
+        yield "".join(f"def {name}(*a, **k):\n    {body}\n" for name in names), does
+
+
+def _class(name: str, methods: list[str]) -> str:
+    taken = "".join(f"    def {method}(self, *a, **k):\n        return None\n" for method in methods)
+    return f"class {name}:\n    def __init__(self, *a, **k):\n        pass\n{taken}"
+
+
+def _answers(expected: list[str]) -> Iterator[tuple[str, str]]:
+    """The first answer and the most frequent one."""
+    if expected:
+        yield expected[0], "the first answer"
+        yield Counter(expected).most_common(1)[0][0], "the most frequent answer"
+
+
+def _literal(value: Any) -> str:
+    """Return a plain value as Python text; infinities and NaN are not plain."""
+    text = repr(value)
+    return text if "inf" not in text and "nan" not in text else "None"
+
+
+def _compared_with(code: str) -> str | None:
+    """Return the text of ``value`` in ``assert call == value`` if it is a plain value."""
+    tree = parsed(code)
+    if tree is None or not tree.body or not isinstance(tree.body[0], ast.Assert):
+        return None
+    try:
+        return _literal(read_assertion(tree.body[0].test).split()[1])
+    except NOT_CONSTANT:
+        return None
+
+
+def _names_to_define(problem: Problem, tests: AssertTests) -> list[str]:
+    """Return the function names to define: the entry point, or the top-level functions of the references."""
+    if tests.entry_point:
+        return [tests.entry_point]
+    sources = [program.source for program in problem.references] or [problem.starter or ""]
+    return list(dict.fromkeys(name for source in sources for name in _functions(source)))
+
+
+def _functions(source: str) -> Iterable[str]:
+    tree = parsed(source)
+    if tree is None:
+        return []
+    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]

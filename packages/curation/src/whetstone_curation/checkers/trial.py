@@ -21,7 +21,7 @@ from whetstone.data.validate.mutants import MUTANT_SEED, mutants
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.references import MOST_MEMORY_MB, with_limits
 from whetstone.data.validate.runs import Runs, is_python
-from whetstone.data.validate.trivial import trivial_programs
+from whetstone.data.validate.strength import trivial_programs
 from whetstone.judge import Judgement, Verdict
 from whetstone.judge.answers.text import compare
 from whetstone_curation.checkers.evidence import CheckerEvidence

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Mapping
 from functools import partial
 
-from whetstone.data.validate.mutations import Change, Operator, edit
+from whetstone.data.validate.mutants import Change, Operator, edit
 
 # Functions that take all items of one collection.
 _OF_ITEMS = (
