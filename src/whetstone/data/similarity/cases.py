@@ -48,10 +48,6 @@ class CaseSet(Struct, frozen=True):
     count: int
     name: str
 
-    def first(self, cases: int) -> CaseSet:
-        """Return the same with at most ``cases`` cases."""
-        return CaseSet(self.fingerprint, self.inputs[:cases], self.wholes[:cases], self.count, self.name)
-
 
 def read_tests(problem: Problem) -> CaseSet:
     """Reduce the tests of a problem to a CaseSet."""
