@@ -23,13 +23,6 @@ GOOD = '{"id": "a", "statement": "s", "tests": {"kind": "stdin", "cases": [{"inp
         (["train", str(TINY), "algorithm.preset=gropo"], ["gropo", "did you mean `grpo`"]),
         (["train", str(TINY), "steps"], ["key.path=value"]),
         (["train", "nothing.yaml"], ["nothing.yaml", "recipes/tiny.yaml"]),
-        (["train", str(TINY), "data.train=no-such.jsonl"], ["no-such.jsonl"]),
-        (["train", str(TINY), "data.difficulty=[hard]"], ["data.difficulty", "there are"]),
-        (["train", str(TINY), "data.heldout=micro:train"], ["share", "held-out"]),
-        (
-            ["train", str(TINY), "model={path: no/such/model}", "warmup=null"],
-            ["no/such/model", "model folder"],
-        ),
         (["eval", "--model", "m", "--benchmark", "humaneval", "--data", "none.jsonl"], ["none.jsonl"]),
         (["report", "no-run"], ["no-run"]),
     ],

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import EntryPoints
 from pathlib import Path
 
@@ -27,112 +28,7 @@ ADD = {
     "tests": {"kind": "call", "function": "f", "cases": [{"args": [[1]], "expected": 1}]},
     "source": "test",
 }
-# Two spaces part two overrides.
-REFUSED = {
-    "a data file": ("data.train=no-such.jsonl", "`data.train`: no-such.jsonl: no such file"),
-    "a held-out file": ("data.heldout=no-such.jsonl", "`data.heldout`: no-such.jsonl: no such file"),
-    "a set": ("data.train=bultin:train", "`data.train`: no problem set `bultin:train`; did you mean"),
-    "an evaluation set": (
-        "evaluation.sets=[{benchmark: problems, data: no-such.jsonl}]",
-        "`evaluation.sets` (problems): `data`: no-such.jsonl: no such file",
-    ),
-    "a benchmark file": (
-        "evaluation.sets=[{benchmark: humaneval, data: no-such.jsonl}]",
-        "`evaluation.sets` (humaneval): no-such.jsonl: no such file",
-    ),
-    "a later line of a file": ("data.train=TORN.jsonl", "TORN.jsonl, line 2: not JSON"),
-    "overlapping sets": ("data.heldout=micro:train", "`data.train` and `data.heldout` share 598 problems"),
-    "a difficulty": ("data.difficulty=[hard]", "`data.difficulty`: no problem of micro:train is hard"),
-    "a model folder": ("model={path: ./no-such}  warmup=null", "./no-such: no such file or folder"),
-    "a model folder beside others": (
-        "model={path: recipes/no-such}  warmup=null",
-        "no such folder in",
-    ),
-    "a folder without a model": ("model={path: recipes}  warmup=null", "recipes: no config.json"),
-    "an architecture": ("model={path: MAMBA}  warmup=null", "mamba: an untested family"),
-    "replies beyond the context": (
-        "sampling.max_tokens=512",
-        "`sampling.max_tokens` is 512, but the context",
-    ),
-    "a stage beyond the context": (
-        "stages=[{name: a}, {name: b, sampling: {max_tokens: 512}}]",
-        "stage `b`: `sampling.max_tokens` is 512, but the context",
-    ),
-    "an evaluation beyond the context": ("evaluation.max_tokens=512", "`evaluation.max_tokens` is 512"),
-    "an engine with less context": ("engine.options={max_context: 32}", "`engine.options.max_context` is 32"),
-    "prompt and reply beyond it": ("engine.options={max_context: 40}", "exceed the context of 40"),
-    "a device": ("model.device=cuda:99", "`model.device`: device `cuda:99`"),
-    "an unknown device": ("model.device=gpu", "`model.device`: unknown device `gpu`"),
-    "offload on the CPU": (
-        "trainer.offload=true  model.device=cpu",
-        "trainer.offload: the model is on",
-    ),
-    "a prompt that shows nothing": (
-        "environment.prompt=Hello.",
-        "`environment.prompt`: the prompt does not contain the problem",
-    ),
-    "an empty starter": ("environment.prompt='{starter}'", "`environment.prompt` shows {starter} alone"),
-    "short prompts": ("environment.max_prompt_tokens=4", "more than `environment.max_prompt_tokens` = 4"),
-    "a chat template": ("environment.chat=true", "this model has no chat template"),
-    "a misspelt best": ("trainer.keep_best=heldout/pas@1", "did you mean `heldout/pass@1`"),
-    "an engine": ("engine={kind: vlm}", "unknown engine `vlm`; did you mean `vllm`"),
-    "no Python of vLLM": ("engine={kind: vllm}", "engine `vllm` needs `engine.options.python`"),
-    "a missing Python": (
-        "engine={kind: vllm, options: {python: /no/python}}",
-        "/no/python: no such",
-    ),
-    "a Python without vLLM": (
-        f"engine={{kind: vllm, options: {{python: {sys.executable}}}}}",
-        "has no package",
-    ),
-    "an option of vLLM": ("engine={kind: vllm, options: {pyhton: x}}", "did you mean `python`"),
-    "vLLM is not repeatable": (
-        "engine={kind: vllm, options: {url: 'http://127.0.0.1:1'}}  deterministic=true",
-        "the run cannot be `deterministic: true`",
-    ),
-    "SGLang returns no experts": (
-        "engine={kind: sglang, options: {url: 'http://127.0.0.1:1'}}  trainer.routing_replay=true  "
-        "model={path: nowhere/moe}  warmup=null",
-        "engine `sglang` does not return which experts processed a reply",
-    ),
-    "no experts": ("trainer.routing_replay=true", "`model.scratch` has none; set it to"),
-    "a learning rate": ("trainer.lr=50", "`trainer.lr`: 50 would destroy the model"),
-    "a folder of something else": ("out=/", "`out`: / contains "),
-    "a folder of files": ("out=recipes", "`out`: recipes contains "),
-    "a file for a folder": ("out=README.md/run", "README.md is a file"),
-    "a folder with a long name": (f"out={'x' * 300}", "File name too long"),
-    "an environment": ("judge.environment=nowhere", "`judge.environment`: there is no environment `nowhere`"),
-    "a view": ("report.wandb=project", "`report.wandb` needs a library that is not installed"),
-    "an open flow": ("flow={staleness: 1, host: 0.0.0.0}", "the flow would serve everybody"),
-    "open weights": ("flow={staleness: 1, weights: {host: 0.0.0.0}}", "weights would be given to everybody"),
-    "a flow without batches": ("flow={staleness: 0, room: 3}", "no batch could ever be made"),
-    "ranks beyond the prompts": (
-        "flow={ranks: 17, staleness: 1}  evaluation.process=separate",
-        "`flow.ranks` is 17, more than the 16 prompts of a step",
-    ),
-    "one rank beyond the prompts": (
-        "flow={ranks: 5, staleness: 0}  trainer.prompts_per_step=4  trainer.minibatches=1",
-        "`flow.ranks` is 5, more than the 4 prompts of a step",
-    ),
-    "devices that cannot share the prompts": (
-        "machine={devices: 3, memory_gb: 24}",
-        "`trainer.prompts_per_step` is 16, which the 3 ranks of `machine.devices` cannot share equally",
-    ),
-    "the likeliest token": ("sampling.top_k=1", "`sampling.top_k` is 1: all replies to a prompt"),
-    "a tiny nucleus": ("sampling.top_p=0.001", "`sampling.top_p` is 0.001: all replies to a prompt"),
-    "a temperature near 0": ("sampling.temperature=1e-6", "`sampling.temperature` is 1e-06: all replies"),
-    "a greedy stage": (
-        "stages=[{name: a}, {name: b, sampling: {top_k: 1}}]",
-        "`sampling.top_k` is 1: all replies to a prompt",
-    ),
-    "greedy fine-tuning": (
-        "algorithm={preset: ssd}  sampling.top_k=1",
-        "`sampling.top_k` is 1: all replies to a prompt",
-    ),
-    "a comparison of one problem": ("data.heldout=GRADER.jsonl", "uses the comparison `grader:nowhere`"),
-    "a language": ("data.heldout=CPP.jsonl", "call Python functions"),
-    "wrong references": ("data.train=WRONG.jsonl", "0 of a sample of 1 are accepted"),
-}
+REFUSED = tomllib.loads((Path(__file__).parent / "refused.toml").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -159,8 +55,10 @@ def test_what_would_stop_a_run_is_refused(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.delenv("WHETSTONE_FLOW_TOKEN", raising=False)
     override, words = REFUSED[what]
-    for name in ("CPP.jsonl", "WRONG.jsonl", "TORN.jsonl", "GRADER.jsonl", "MAMBA"):
-        override = override.replace(name, str(files / name))
+    places = {name: str(files / name) for name in ("CPP.jsonl", "WRONG.jsonl", "TORN.jsonl", "GRADER.jsonl")}
+    places |= {"MAMBA": str(files / "MAMBA"), "PYTHON": sys.executable, "LONG_NAME": "x" * 300}
+    for name, place in places.items():
+        override = override.replace(name, place)
     assert main(["train", str(TINY), "--dry-run", "judge.workers=1", *override.split("  ")]) == 2
     said = capsys.readouterr().err
     assert words in said

@@ -6,10 +6,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from tests.report.synthetic_run import write_results
 from whetstone.cli.results import print_results
-from whetstone.evaluate.passk import mean_with_interval
-from whetstone.evaluate.plan import SamplingPlan
-from whetstone.evaluate.results import Evaluation, ProblemResult, Shares
 from whetstone.run.display import Display
 
 BEFORE = {
@@ -30,10 +28,7 @@ def printed(folder: Path, before: dict[str, float], after: dict[str, float]) -> 
 
 def test_the_change_is_paired_and_the_table_fits_80_columns(tmp_path: Path) -> None:
     for step, correct in ((0, 1), (4, 3)):
-        problems = [ProblemResult(f"p{i}", 4, min(4, correct + i % 2)) for i in range(30)]
-        passed = {1: mean_with_interval([problem.correct / 4 for problem in problems])}
-        evaluation = Evaluation(SamplingPlan(n=4), problems, passed, Shares(120, {}, 0, 0, 0, 0, 1), {})
-        evaluation.save(tmp_path / "evaluations" / f"step-{step}-heldout")
+        write_results(tmp_path, step, [correct + i % 2 for i in range(30)])
     text = printed(tmp_path, BEFORE, AFTER)
     assert ".375 [.240, .530]" in text
     assert "+.500 [" in text, "the interval stands beside the change"

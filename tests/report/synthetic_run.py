@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 import random
 from pathlib import Path
+from typing import Any
 
 from whetstone.core.sample import Batch, Group, Sample
 from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
+from whetstone.evaluate.passk import mean_with_interval
+from whetstone.evaluate.plan import SamplingPlan
+from whetstone.evaluate.results import Evaluation, ProblemResult, Shares
 from whetstone.report.batch import batch_metrics
 from whetstone.report.metrics import MetricsWriter
 from whetstone.report.rollouts import RolloutWriter, rollouts_from
@@ -68,6 +72,15 @@ def write_run(folder: Path, steps: int = 6, *, name: str = "demo", reply: str | 
             if step % max(1, steps // 4) == 0:
                 metrics.write(_evaluation(step, skill))
     return folder
+
+
+def write_results(run: Path, step: int, right: list[int], **plan: Any) -> None:
+    """Write the evaluation of a step: the number of right replies, of four, to each problem."""
+    problems = [ProblemResult(f"p{i}", 4, correct) for i, correct in enumerate(right)]
+    passed = {1: mean_with_interval([correct / 4 for correct in right])}
+    shares = Shares(4 * len(right), {}, 0, 0, 0, 0, 10)
+    evaluation = Evaluation(SamplingPlan(n=4, **plan), problems, passed, shares, tables={})
+    evaluation.save(run / "evaluations" / f"step-{step}-heldout")
 
 
 def _evaluation(step: int, skill: float) -> dict[str, object]:

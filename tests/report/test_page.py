@@ -12,11 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.report.synthetic_run import write_run
+from tests.report.synthetic_run import write_results, write_run
 from whetstone.core.errors import UserError
-from whetstone.evaluate.passk import mean_with_interval
-from whetstone.evaluate.plan import SamplingPlan
-from whetstone.evaluate.results import Evaluation, ProblemResult, Shares
 from whetstone.report.charts import Columns, smooth
 from whetstone.report.metrics import encode_record
 from whetstone.report.page import script, script_json, write_page
@@ -165,10 +162,7 @@ def test_rollouts_shown_are_bounded_spread_over_steps_and_counted(tmp_path: Path
 def test_the_change_is_paired_when_both_evaluations_are_kept(tmp_path: Path) -> None:
     write_run(tmp_path, steps=4)
     for step, correct in ((0, 1), (4, 3)):
-        problems = [ProblemResult(f"p{i}", 4, min(4, correct + i % 2)) for i in range(30)]
-        passed = {1: mean_with_interval([problem.correct / 4 for problem in problems])}
-        evaluation = Evaluation(SamplingPlan(n=4), problems, passed, Shares(120, {}, 0, 0, 0, 0, 1), {})
-        evaluation.save(tmp_path / "evaluations" / f"step-{step}-heldout")
+        write_results(tmp_path, step, [correct + i % 2 for i in range(30)])
     run = read_run(tmp_path)
     assert run.changes["heldout", "pass@1"].value == pytest.approx(0.5)
     held = [

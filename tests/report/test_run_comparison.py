@@ -8,34 +8,21 @@ from typing import Any
 
 import pytest
 
-from tests.report.synthetic_run import write_run
+from tests.report.synthetic_run import write_results, write_run
 from tests.report.test_page import Outline, data_of
 from whetstone.cli.main import main
-from whetstone.evaluate.passk import mean_with_interval, paired_difference
-from whetstone.evaluate.plan import SamplingPlan
-from whetstone.evaluate.results import Evaluation, ProblemResult, Shares
+from whetstone.evaluate.passk import paired_difference
 from whetstone.report.metrics import read_metrics
 
 PROBLEMS = 12
-
-
-def evaluate(run: Path, step: int, right: list[int], **plan: Any) -> None:
-    """Write the evaluation of a step: the number of right replies, of four, to each problem."""
-    problems = [ProblemResult(f"p{i}", 4, correct) for i, correct in enumerate(right)]
-    shares = Shares(4 * len(right), {}, 0, 0, 0, 0, 10)
-    values = [correct / 4 for correct in right]
-    evaluation = Evaluation(
-        SamplingPlan(n=4, **plan), problems, {1: mean_with_interval(values)}, shares, tables={}
-    )
-    evaluation.save(run / "evaluations" / f"step-{step}-heldout")
 
 
 @pytest.fixture
 def runs(tmp_path: Path) -> list[Path]:
     found = [write_run(tmp_path / name, steps=4) for name in ("rl", "ssd", "sft")]
     for number, run in enumerate(found):
-        evaluate(run, 0, [1] * PROBLEMS)
-        evaluate(run, 4, [min(4, 1 + (i + number) % 4) for i in range(PROBLEMS)], seed=number)
+        write_results(run, 0, [1] * PROBLEMS)
+        write_results(run, 4, [min(4, 1 + (i + number) % 4) for i in range(PROBLEMS)], seed=number)
     return found
 
 
@@ -70,7 +57,7 @@ def test_each_run_has_its_tokens_and_its_paired_difference_to_the_first(
 def test_evaluations_that_were_made_in_another_way_are_noted(
     runs: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    evaluate(runs[1], 4, [2] * (PROBLEMS - 2), temperature=0.3)
+    write_results(runs[1], 4, [2] * (PROBLEMS - 2), temperature=0.3)
     found = compared(runs, capsys)
     assert [note for note in found["notes"] if "temperature" in note and note.startswith("ssd, heldout")]
     assert any("0 problems only here, 2 only there" in note for note in found["notes"])

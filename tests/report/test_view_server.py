@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -55,6 +55,15 @@ def view(folder: Path) -> Iterator[ViewProcess]:
         yield process
 
 
+@contextmanager
+def running(run: Path) -> Generator[None]:
+    """Hold the lock of a run, as its process does."""
+    with (run / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    (run / ".lock").unlink()
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -63,12 +72,8 @@ def test_runs_are_listed_with_how_they_stand_and_nothing_outside_of_the_folder_i
     view: ViewProcess, folder: Path
 ) -> None:
     before = contents(folder)
-    lock = os.open(folder / "died" / ".lock", os.O_CREAT | os.O_RDWR)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    try:
+    with running(folder / "died"):
         wait_until(lambda: view.places()["viewed0/died"]["state"]["word"] == "running")
-    finally:
-        os.close(lock)
     places = view.places()
     assert places["viewed0/died"]["state"]["word"] == "died"
     ended = places["viewed0/ended"]["state"]
@@ -77,7 +82,6 @@ def test_runs_are_listed_with_how_they_stand_and_nothing_outside_of_the_folder_i
     assert places["viewed0/ended/step-6-heldout"]["run"] == places["viewed0/ended"]["id"]
     assert places["viewed0/alone/mbpp"]["figures"] == {"pass@1": 0.0}
     assert not {name for name in places if "leads-out" in name or "half" in name}
-    (folder / "died" / ".lock").unlink()
     assert contents(folder) == before, "looking wrote something"
 
 
@@ -96,19 +100,13 @@ class OtherVersion(BaseHTTPRequestHandler):
 
 def test_a_flow_of_another_version_is_named_and_hides_nothing_else(view: ViewProcess, folder: Path) -> None:
     run = folder / "died"
-    lock = os.open(run / ".lock", os.O_CREAT | os.O_RDWR)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    try:
-        with ThreadingHTTPServer(("127.0.0.1", 0), OtherVersion) as flow:
-            Thread(target=flow.serve_forever).start()
-            (run / "flow-url").write_text(f"http://127.0.0.1:{flow.server_port}\n")
-            wait_until(lambda: len(view.places()["viewed0/died"]["state"]["roles"]) == 1)
-            places = view.places()
-            flow.shutdown()
-    finally:
-        os.close(lock)
-        (run / ".lock").unlink()
-        (run / "flow-url").unlink()
+    with running(run), ThreadingHTTPServer(("127.0.0.1", 0), OtherVersion) as flow:
+        Thread(target=flow.serve_forever).start()
+        (run / "flow-url").write_text(f"http://127.0.0.1:{flow.server_port}\n")
+        wait_until(lambda: len(view.places()["viewed0/died"]["state"]["roles"]) == 1)
+        places = view.places()
+        flow.shutdown()
+    (run / "flow-url").unlink()
     assert "another version" in places["viewed0/died"]["state"]["roles"][0]
     assert places["viewed0/ended"]["state"]["word"] == "ended"
 
