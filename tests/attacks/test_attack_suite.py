@@ -228,7 +228,7 @@ def test_the_doctor_runs_the_suite_and_says_so(
 def test_the_harness_names_that_attacks_use_exist() -> None:
     """After a renaming, these attacks would find nothing, and pass without testing anything."""
     names = {*vars(shared_interpreter), *shared_interpreter.main.__code__.co_varnames, *vars(call)}
-    used = {"token", "result_fd", "encode", "_write", "_run_unit", "_run_tests", "_explain", "_materialise"}
+    used = {"token", "result_fd", "encode", "_write", "_run_unit", "run_tests", "_explain", "_materialise"}
     folder = resources.files("whetstone.testing.attacks") / "corpus"
     corpus = "".join(file.read_text() for file in folder.iterdir())
     assert used <= names

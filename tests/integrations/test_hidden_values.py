@@ -45,7 +45,7 @@ from whetstone.core.problem import (
 )
 from whetstone.core.settings import Sampling
 from whetstone.core.verdict import Judgement, Verdict
-from whetstone.environments import registry, tool
+from whetstone.environments import settings, tool
 from whetstone.environments.replies import EngineReplies
 from whetstone.environments.runner import RolloutRequest, run_groups
 from whetstone.environments.settings import EnvironmentSection
@@ -353,5 +353,5 @@ def test_the_gateway_shows_no_expected_value() -> None:
 
 def test_every_environment_and_tool_is_read() -> None:
     # What the agent `agent` reads are the answers of the gateway, and the prompt of `single_turn`.
-    assert set(registry._BUILT_IN) == {*OPTIONS, "agent"}
+    assert set(settings._BUILT_IN) == {*OPTIONS, "agent"}
     assert set(tool._BUILT_IN) == {"python", "run_tests"}
