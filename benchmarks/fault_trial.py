@@ -44,8 +44,7 @@ algorithm: {preset: dapo, drop_zero_variance: false, refill_rounds: 0, overlong_
 trainer: {steps: 100000, prompts_per_step: 8, samples_per_prompt: 8, lr: 1.0e-5, checkpoint_every: 5}
 evaluation: {train_problems: 0, every: 0}
 judge: {workers: 1}
-flow: {staleness: 1, batch_composition: drop, replicas: 2, room: 8, silence_s: 5, lease_s: 10, stall_s: 10,
-  restarts: 50}
+flow: {staleness: 1, batch_composition: drop, replicas: 2, room: 8, silence_s: 5, lease_s: 10, restarts: 50}
 """
 ENOUGH_S = 600.0
 """A role that has not done by then what is waited for has failed."""

@@ -90,7 +90,7 @@ WAYS = [{"by": by, "send": send} for by in ("tcp", "folder") for send in ("delta
 def test_replicas_have_every_version_bit_by_bit_also_one_that_joins_late(
     way: dict[str, str], tmp_path: Path
 ) -> None:
-    settings = section(**way, full_every=2)
+    settings = section(**way)
     with trainer(settings, tmp_path) as published:
         trained = Trained(published)
         early, behind, late = (Rollout(settings, seed=seed) for seed in (1, 2, 3))

@@ -63,7 +63,7 @@ def rank(number: int, folder: Path, told: int, by: str) -> None:
     trained.register_buffer("scale", torch.tensor(0.5))
     adapted = torch.arange(12.0).reshape(3, 4)
     fully_shard(trained, mesh=mesh)
-    settings = WeightsSection.model_validate({"by": by, "full_every": 1})
+    settings = WeightsSection.model_validate({"by": by})
     where = folder / "versions"
     with VersionPublisher(
         "two ranks", settings, dtype=torch.bfloat16, folder=where, ranks=Crew(number)

@@ -73,8 +73,6 @@ class FlowSection(Section):
         share the engine's log-probs equal those of one process up to rounding.
     lease_s: seconds after which an unfinished prompt is also given to another replica.
     silence_s: seconds of silence after which a replica loses its prompts.
-    most_failures: a prompt that was taken back this many times is dropped and counted.
-    stall_s: a role that waits longer, in seconds, is named in the log.
     gpus: the devices that each process sees.
     restarts: how often `whetstone train` restarts each role that dies.
     host, port: where the flow listens; port 0 is a free one. Any address beyond loopback needs a token.
@@ -92,8 +90,6 @@ class FlowSection(Section):
     shares: Count = 1
     lease_s: Seconds = 1800.0
     silence_s: Seconds = 60.0
-    most_failures: Count = 5
-    stall_s: Seconds = 60.0
     restarts: Natural = 5
     gpus: Gpus = Gpus()
     host: NonEmpty = "127.0.0.1"

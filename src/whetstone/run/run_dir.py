@@ -41,8 +41,6 @@ _CHANGEABLE = {
     "flow.room",
     "flow.lease_s",
     "flow.silence_s",
-    "flow.most_failures",
-    "flow.stall_s",
     "flow.restarts",
     "flow.host",
     "flow.port",

@@ -214,4 +214,4 @@ def _folder_publisher(
             "`flow.weights.by` is `folder`, and no folder is given: set `flow.weights.folder` to one "
             "that all roles can access"
         )
-    return FOLDER + str(root.resolve()), FolderPublisher(root, store, full_every=settings.full_every)
+    return FOLDER + str(root.resolve()), FolderPublisher(root, store)

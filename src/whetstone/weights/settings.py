@@ -23,7 +23,6 @@ class WeightsSection(Section):
         following ones. Beyond loopback the environment must provide a token.
     address: HOST:PORT by which replicas reach rank 0, if the trainer cannot determine it.
     folder: empty: a folder in the run's folder.
-    full_every: write a full copy there after this many deltas.
     keep: the number of deltas kept for late replicas; fewer if a full copy is smaller.
     copies: the most full copies in the trainer's host memory, for slow readers of older ones.
     threads: the number of encoding threads.
@@ -37,7 +36,6 @@ class WeightsSection(Section):
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     address: str = ""
     folder: str = ""
-    full_every: Count = 16
     keep: Annotated[int, Field(ge=1, le=64)] = 16
     copies: Annotated[int, Field(ge=2)] = 3
     threads: Count = 1

@@ -44,6 +44,5 @@ def serve_recipe(
         PromptSource([problem.id for problem in first.sets.train], recipe.seed),
         folder,
         run_identity(prepared),
-        stall_s=section.stall_s,
         on_listening=listening,
     )

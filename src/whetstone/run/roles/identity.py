@@ -74,7 +74,6 @@ def flow_rules(recipe: Recipe) -> FlowRules:
         unfiltered=tuple(name for name, spec in specs.items() if not spec.drop_zero_variance),
         lease_s=flow.lease_s,
         silence_s=flow.silence_s,
-        most_failures=flow.most_failures,
     )
 
 
