@@ -1,10 +1,10 @@
-"""Batches hold what has a learning signal, every drop is counted, and a saved place is exact."""
+"""Batches of one model and of two: groups with a signal, every drop counted, an exact saved place."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
@@ -13,18 +13,21 @@ from hypothesis import strategies as st
 
 from whetstone.algorithm.algorithm import Algorithm
 from whetstone.algorithm.named import algorithm_named
-from whetstone.core.problem import Problem, StdinCase, StdinTests
+from whetstone.core.problem import Problem, Program, StdinCase, StdinTests
 from whetstone.core.sample import Group, Sample
 from whetstone.core.settings import Sampling
+from whetstone.core.verdict import Judgement, Verdict
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.engine.scratch import build_tokenizer
 from whetstone.environments.environment import Environment
 from whetstone.environments.episode import Episode, Rollout
 from whetstone.environments.prompt import Prompt
-from whetstone.environments.replies import EngineReplies
-from whetstone.rollout.flow import Flow
+from whetstone.environments.replies import EngineReplies, GenerationProgress
+from whetstone.rollout.flow import Flow, FlowBatch
 from whetstone.rollout.group_facts import drop_reason
+from whetstone.rollout.ledger import unaccounted
 from whetstone.rollout.local_flow import LocalFlow
+from whetstone.rollout.replica import SamplingProgress
 from whetstone.rollout.sampling import GroupSampler
 from whetstone.rollout.source import PromptSource
 
@@ -72,11 +75,42 @@ class ScriptedEngine:
     async def close(self) -> None: ...
 
 
-def flow(source: PromptSource[Problem], spec: Algorithm, prompts: int = 4, engine: Any = None) -> Flow:
+class RecordingJudge:
+    """Refuses every program, and keeps the options."""
+
+    minimum_tier = "restricted"
+
+    def __init__(self) -> None:
+        self.options: list[dict[str, Any]] = []
+
+    async def judge(self, problem: Problem, program: Program, **options: Any) -> Judgement:
+        self.options.append(options)
+        return Judgement(Verdict.NO_CODE, [], 0.0, "root")
+
+
+class JudgedEnvironment(ScriptedEnvironment):
+    """Judges a program for every reply, whatever it is."""
+
+    async def rollout(self, problem: Problem, episode: Episode) -> Rollout:
+        await episode.judge(Program("python", "pass"))
+        return await super().rollout(problem, episode)
+
+
+def flow(
+    source: PromptSource[Problem],
+    spec: Algorithm,
+    prompts: int = 4,
+    engine: Any = None,
+    judge: RecordingJudge | None = None,
+    seed: int = 5,
+    max_cases: int | None = None,
+) -> Flow:
+    """A flow that judges its replies only if it has a judge."""
     tokenizer: Any = build_tokenizer(["p0123456789"], 300)
     answering: Any = engine or ScriptedEngine()
     replies = {"policy": EngineReplies(answering, tokenizer, Sampling(max_tokens=4), max_prompt_tokens=64)}
-    sample = GroupSampler(ScriptedEnvironment(), NO_JUDGE, replies, 3, 5, None)
+    environment = ScriptedEnvironment() if judge is None else JudgedEnvironment()
+    sample = GroupSampler(environment, judge or NO_JUDGE, replies, 3, seed, max_cases)
     return LocalFlow(source, sample, replies, {"policy": spec}, prompts_per_step=prompts).for_model("policy")
 
 
@@ -127,6 +161,25 @@ def test_a_restored_flow_continues_with_the_same_problems_and_streams() -> None:
     assert len(set(whole_seeds)) == len(whole_seeds)
 
 
+def judging_options(seed: int, max_cases: int | None) -> list[dict[str, Any]]:
+    """The options with which three replies to each of three draws of one problem are judged."""
+    judge = RecordingJudge()
+    source = PromptSource(PROBLEMS[:1], 0)
+    drawing = flow(source, algorithm_named("grpo"), 3, judge=judge, seed=seed, max_cases=max_cases)
+    asyncio.run(drawing.next_batch(0))
+    return judge.options
+
+
+def test_siblings_share_a_subset_of_cases_that_changes_with_draw_and_seed() -> None:
+    options = judging_options(seed=1, max_cases=4)
+    assert {each["max_cases"] for each in options} == {4}
+    subsets = Counter(each["subset_seed"] for each in options)
+    assert list(subsets.values()) == [3, 3, 3]
+    assert Counter(each["subset_seed"] for each in judging_options(1, 4)) == subsets
+    assert not subsets.keys() & {each["subset_seed"] for each in judging_options(2, 4)}
+    assert judging_options(1, None) == [{}] * 9
+
+
 @given(count=st.integers(1, 40), seed=st.integers(0, 5), size=st.integers(1, 9))
 def test_an_epoch_has_every_problem_once_and_epochs_differ_only_in_order(
     count: int, seed: int, size: int
@@ -163,3 +216,96 @@ def test_one_accepted_reply_is_enough_for_a_cross_entropy_of_accepted_replies(
     samples = [Sample([1], [0.0], [0], "stop", "", reward=0.5, accepted=each) for each in accepted]
     reason = drop_reason(Group("p", [1], samples), algorithm_named("rejection_sft"))
     assert reason == (None if True in accepted else "rejected")
+
+
+class Served:
+    """As much of ``EngineReplies`` as a flow looks at."""
+
+    version = 0
+
+
+async def sampled_for_two(draw: int, problem: Problem, progress: SamplingProgress) -> dict[str, Group]:
+    """Of odd draws the coder's group has no spread, of every fourth one the verifier's."""
+
+    def group(name: str, flat: bool) -> Group:
+        progress[name] = GenerationProgress(Served())  # pyright: ignore
+        for _ in range(3):  # of which the environment uses two
+            progress[name].add(Completion(0, [1], [-1.0], [0], "stop"))
+        samples = [Sample([1], [-1.0], [0], "stop", name, reward=float(i and not flat)) for i in range(2)]
+        return Group(problem.id, [draw + 1], samples)
+
+    await asyncio.sleep(0)
+    return {"coder": group("coder", draw % 2 == 1), "verifier": group("verifier", draw % 4 == 0)}
+
+
+def flow_of_two(refills: int, replies: dict[str, Any]) -> LocalFlow:
+    spec = algorithm_named("dapo", {"refill_rounds": refills, "overlong_buffer": 0})
+    specs = {"coder": spec, "verifier": spec}
+    return LocalFlow(PromptSource(PROBLEMS, 3), sampled_for_two, replies, specs, prompts_per_step=4)  # pyright: ignore
+
+
+def steps(flow: LocalFlow, replies: dict[str, Any], first: int, last: int) -> list[dict[str, FlowBatch]]:
+    async def model(name: str, late: bool) -> list[FlowBatch]:
+        found: list[FlowBatch] = []
+        for version in range(first, last):
+            if late:
+                await asyncio.sleep(0.001)
+            replies[name].version = version
+            found.append(await flow.for_model(name).next_batch(version))
+        return found
+
+    async def both() -> list[dict[str, FlowBatch]]:
+        async with asyncio.timeout(60):
+            found = await asyncio.gather(model("coder", False), model("verifier", True))
+        return [{"coder": a, "verifier": b} for a, b in zip(*found, strict=True)]
+
+    return asyncio.run(both())
+
+
+def told(batch: FlowBatch) -> Any:
+    return [g.prompt_ids[0] - 1 for g in batch.batch.groups], batch.batch.dropped, len(batch.sampled)
+
+
+def test_each_model_is_filtered_by_itself_and_both_are_sampled_until_both_have_enough() -> None:
+    replies = {"coder": Served(), "verifier": Served()}
+    flow = flow_of_two(9, replies)
+    [first] = steps(flow, replies, 0, 1)
+    coder, verifier = told(first["coder"]), told(first["verifier"])
+    assert coder[0] == [0, 2, 4, 6]
+    assert verifier[0] == [1, 2, 3, 5]
+    for kept, dropped, count in (coder, verifier):
+        assert len(kept) + sum(dropped.values()) == count == 7
+    assert (coder[1], verifier[1]) == ({"zero_variance": 3}, {"zero_variance": 2, "surplus": 1})
+    tokens = flow.report("verifier").tokens
+    dropped = {"dropped/surplus": 2, "dropped/unused": 7, "dropped/zero_variance": 4}
+    assert tokens == {"generated": 21, "trained": 8, "replayed": 0, **dropped}
+    assert unaccounted(tokens) == 0
+
+
+def test_a_flow_resumed_at_any_step_gives_the_same_batches() -> None:
+    replies = {"coder": Served(), "verifier": Served()}
+    whole = [{n: told(b) for n, b in step.items()} for step in steps(flow_of_two(1, replies), replies, 0, 5)]
+    tokens: list[Mapping[str, int]] = []
+    for at in range(1, 5):
+        before, after = flow_of_two(1, replies), flow_of_two(1, replies)
+        steps(before, replies, 0, at)
+        for name in replies:
+            after.for_model(name).restore(before.for_model(name).state())
+        rest = [{n: told(b) for n, b in step.items()} for step in steps(after, replies, at, 5)]
+        assert rest == whole[at:]
+        tokens.append(after.report("coder").tokens)
+    assert tokens == [tokens[0]] * 4
+
+
+def test_models_that_are_not_at_the_same_version_are_not_sampled() -> None:
+    replies = {"coder": Served(), "verifier": Served()}
+    flow = flow_of_two(0, replies)
+
+    async def run() -> None:
+        replies["verifier"].version = 1
+        both = flow.for_model("coder").next_batch(0), flow.for_model("verifier").next_batch(1)
+        async with asyncio.timeout(60):
+            await asyncio.gather(*both)
+
+    with pytest.raises((RuntimeError, asyncio.CancelledError)):
+        asyncio.run(run())

@@ -11,6 +11,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from whetstone.core.http.refusal import RequestRefused, as_json
 from whetstone.core.http.service_host import HostTelemetry
 
+_NO_ADDRESS = ("", 0)
+
 
 class HeadTimeout:
     """An ASGI application that wraps another one, and the protocol class of its connections.
@@ -36,7 +38,7 @@ class HeadTimeout:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request, whose head is complete."""
-        connection = self.connections.get(scope.get("client") or ("", 0))
+        connection = self.connections.get(scope.get("client") or _NO_ADDRESS)
         if connection is None:
             await self._app(scope, receive, send)
             return
@@ -61,7 +63,8 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the timer. asyncio calls this and the next two methods."""
         self._transport = cast("asyncio.Transport", transport)
-        host, port = transport.get_extra_info("peername")[:2]
+        # A client that is gone already has no address.
+        host, port = (transport.get_extra_info("peername") or _NO_ADDRESS)[:2]
         self._client = str(host), int(port)
         self._heads.connections[self._client] = self
         self._start_timer()
@@ -77,7 +80,8 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer."""
         self.expect_head(False)
-        self._heads.connections.pop(self._client, None)
+        if self._heads.connections.get(self._client) is self:
+            del self._heads.connections[self._client]
         self._http.connection_lost(exc)
 
     def expect_head(self, expects: bool) -> None:
