@@ -40,7 +40,9 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     if all(case is not None for case in cases):
         tests = CallTests([c for c in cases if c is not None], function=function, class_="Solution")
     else:
-        tests = _assert_tests(prelude, function, asserts)
+        called = _Called(parse_expression(f"Solution().{function}"))
+        written = [ast.unparse(called.visit(statement)) for statement in asserts]
+        tests = AssertTests(setup=prelude, asserts=written, entry_point="Solution")
         starter = f"{_node_classes(prelude)}\n\n\n{starter}"
         meta[COMPLETES_STARTER] = True
     return Problem(
@@ -67,12 +69,6 @@ def _asserts(test: str) -> list[ast.Assert]:
     if len(asserts) < len(check.body):
         raise Skip("malformed_tests", "check() has more than asserts")
     return asserts
-
-
-def _assert_tests(prelude: str, function: str, asserts: list[ast.Assert]) -> AssertTests:
-    method = parse_expression(f"Solution().{function}")
-    written = [ast.unparse(_Called(method).visit(statement)) for statement in asserts]
-    return AssertTests(setup=prelude, asserts=written, entry_point="Solution")
 
 
 class _Called(ast.NodeTransformer):

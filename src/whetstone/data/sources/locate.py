@@ -73,9 +73,16 @@ def _local_parts(source: DatasetSource, path: Path, splits: list[str]) -> Iterat
         yield SplitFiles("", (path.name,), 0, lambda on_bytes: reader(path))
         return
     files = local_files(path, list(source.files.values()))
-    by_split = {split: _matching(path, files, source.files[split]) for split in source.files}
     # A single file, or files with other names, have no known split.
-    if path.is_file() or not any(by_split.values()):
+    if path.is_file():
+        yield _files_part("", files)
+        return
+    named = [(file, file.relative_to(path).as_posix()) for file in files]
+    by_split = {
+        split: [file for file, name in named if fnmatch.fnmatchcase(name, glob)]
+        for split, glob in source.files.items()
+    }
+    if not any(by_split.values()):
         yield _files_part("", files)
         return
     found = [split for split in splits if by_split[split]]
@@ -86,12 +93,6 @@ def _local_parts(source: DatasetSource, path: Path, splits: list[str]) -> Iterat
         )
     for split in found:
         yield _files_part(split, by_split[split])
-
-
-def _matching(root: Path, files: list[Path], glob: str) -> list[Path]:
-    if root.is_file():
-        return []
-    return [file for file in files if fnmatch.fnmatchcase(file.relative_to(root).as_posix(), glob)]
 
 
 def _files_part(split: str, files: list[Path]) -> SplitFiles:

@@ -55,7 +55,8 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     info = object_of(row, "verification_info")
     gold = row.get("gold_standard_solution")
     language = _language(info.get("language") or PYTHON)
-    statement, starter = statement_and_starter(text_of(row, _statement_column(row)))
+    column = next((name for name in ("problem_statement", "problem") if name in row), "prompt")
+    statement, starter = statement_and_starter(text_of(row, column))
     metadata = facts_of(row, "metadata")
     return row_problem(
         source,
@@ -83,10 +84,6 @@ def convert_synthetic(source: DatasetSource, row: Row, own_id: str) -> Problem:
     if task != "verifiable_code":
         raise Skip("not_code", f"a task of the type {task}")
     return convert(source, row, own_id)
-
-
-def _statement_column(row: Row) -> str:
-    return next((name for name in ("problem_statement", "problem") if name in row), "prompt")
 
 
 def object_of(row: Row, column: str) -> dict[str, Any]:

@@ -256,7 +256,8 @@ def _form_flags(problem: Problem) -> Iterator[DefectFlag]:
     signatures. Such problems would also fail their references; this names the cause.
     """
     tests = problem.tests
-    trees = [tree for source in _python_sources(problem) if (tree := parsed(source)) is not None]
+    sources = [program.source for program in problem.references if program.language.startswith("python")]
+    trees = [tree for source in sources if (tree := parsed(source)) is not None]
     if isinstance(tests, StdinTests):
         if trees and all(_only_defines(tree) for tree in trees):
             yield DefectFlag(
@@ -264,17 +265,17 @@ def _form_flags(problem: Problem) -> Iterator[DefectFlag]:
             )
     elif isinstance(tests, CallTests) and tests.function is not None:
         signatures = [found for tree in trees if (found := _function(tree, tests)) is not None]
-        odd = [n for n, case in enumerate(tests.cases) if signatures and not _fits(case, signatures)]
+        odd = [
+            number
+            for number, case in enumerate(tests.cases)
+            if signatures and not any(_takes(signature, case) for signature in signatures)
+        ]
         if odd and len(odd) < len(tests.cases):
             yield DefectFlag(
                 "mixed_kinds", f"the function does not take the arguments of {describe_cases(odd)}"
             )
         if trees and not signatures and all(_reads_only(tree) for tree in trees):
             yield DefectFlag("mixed_kinds", "the tests call a function; the references read standard input")
-
-
-def _python_sources(problem: Problem) -> list[str]:
-    return [program.source for program in problem.references if program.language.startswith("python")]
 
 
 def _only_defines(tree: ast.Module) -> bool:
@@ -313,10 +314,6 @@ def _function(tree: ast.Module, tests: CallTests) -> ast.arguments | None:
     if not found or found[-1].decorator_list:
         return None
     return found[-1].args
-
-
-def _fits(case: CallCase, signatures: list[ast.arguments]) -> bool:
-    return any(_takes(signature, case) for signature in signatures)
 
 
 def _takes(signature: ast.arguments, case: CallCase) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -218,11 +218,6 @@ def _names_to_define(problem: Problem, tests: AssertTests) -> list[str]:
     if tests.entry_point:
         return [tests.entry_point]
     sources = [program.source for program in problem.references] or [problem.starter or ""]
-    return list(dict.fromkeys(name for source in sources for name in _functions(source)))
-
-
-def _functions(source: str) -> Iterable[str]:
-    tree = parsed(source)
-    if tree is None:
-        return []
-    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    trees = [tree for source in sources if (tree := parsed(source)) is not None]
+    functions = [node for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return list(dict.fromkeys(node.name for node in functions))

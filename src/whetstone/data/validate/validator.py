@@ -73,7 +73,9 @@ class Validator:
             return ValidationOutcome(problem.id, digest, self._reported_flags([nothing]))
         problem, ruling = self._with_stated_comparison(problem)
         compare = problem.compare if ruling else None
-        flags = self._reported_flags([*ruling, *statement_flags(problem), *self._test_flags(problem)])
+        shared = self._shared.flags(problem) if self._shared is not None else ()
+        test_flags = [*case_flags(problem, self._policy), *shared]
+        flags = self._reported_flags([*ruling, *statement_flags(problem), *test_flags])
         # Running programs is the expensive part, and cannot change this decision.
         if self._policy.drops(flags):
             return ValidationOutcome(problem.id, digest, flags, compare=compare)
@@ -103,11 +105,6 @@ class Validator:
             return problem, []
         problem, flag = with_stated_comparison(problem)
         return problem, [flag] if flag else []
-
-    def _test_flags(self, problem: Problem) -> Iterator[DefectFlag]:
-        yield from case_flags(problem, self._policy)
-        if self._shared is not None:
-            yield from self._shared.flags(problem)
 
     def _with_strength(
         self, problem: Problem, accepted: list[ReferenceTrial], cost: Cost, found: ValidationOutcome
