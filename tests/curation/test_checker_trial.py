@@ -51,7 +51,7 @@ def test_a_right_checker_is_kept_with_its_evidence(judge: Judge, source: str) ->
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_does_not_hold_is_refused_and_says_why(judge: Judge, name: str) -> None:
+def test_a_wrong_checker_is_rejected_with_a_reason(judge: Judge, name: str) -> None:
     source, reason = REFUSED[name]
     with pytest.raises(CheckerRejected) as caught:
         on_trial(judge, source)
@@ -59,7 +59,7 @@ def test_what_does_not_hold_is_refused_and_says_why(judge: Judge, name: str) -> 
     assert str(caught.value)
 
 
-def test_one_that_only_compares_is_refused_though_the_only_reference_passes(judge: Judge) -> None:
+def test_a_checker_that_only_compares_is_rejected_though_the_only_reference_passes(judge: Judge) -> None:
     one = msgspec.structs.replace(pair_problem(), references=pair_problem().references[:1])
     with pytest.raises(CheckerRejected) as caught:
         on_trial(judge, COMPARES, one)
@@ -67,13 +67,13 @@ def test_one_that_only_compares_is_refused_though_the_only_reference_passes(judg
     assert on_trial(judge, RIGHT, one).freer
 
 
-def test_a_known_wrong_program_alone_refuses_what_it_passes(judge: Judge) -> None:
+def test_a_known_wrong_program_alone_can_reject_a_checker(judge: Judge) -> None:
     """Without it, the checker that forgets a rule passes: nothing else prints a zero."""
     forgets = REFUSED["forgets a rule"][0]
     assert on_trial(judge, forgets, msgspec.structs.replace(pair_problem(), wrong=[])).references == 2
 
 
-def test_references_that_do_not_run_say_nothing(judge: Judge) -> None:
+def test_references_that_do_not_run_are_no_evidence(judge: Judge) -> None:
     broken = [Program("python", "print 1\n"), Program("python", "import no_such_module\n")]
     right = pair_problem().references
     one = msgspec.structs.replace(pair_problem(), references=[*broken, *right])
@@ -83,7 +83,7 @@ def test_references_that_do_not_run_say_nothing(judge: Judge) -> None:
     assert caught.value.reason == "no_reference_runs"
 
 
-def test_who_needs_a_checker() -> None:
+def test_problems_that_need_a_checker_are_told_from_others() -> None:
     assert needs_checker(pair_problem())
     assert not needs_checker(pair_problem(checker=PythonChecker(RIGHT)))
     assert not needs_checker(problem("sum", "Print the sum.", stdin(*SUM_CASES), SUM))

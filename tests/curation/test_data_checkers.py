@@ -59,7 +59,7 @@ def decisions(out: Path) -> dict[str, ProblemDecision]:
     return {d.problem_id.removeprefix("made/"): d for d in read_decisions(out / "decisions.jsonl")}
 
 
-def test_what_holds_is_set_and_what_does_not_is_said(
+def test_valid_checkers_are_kept_and_others_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     by: dict[str, list[str | None]] = {
@@ -146,7 +146,7 @@ def lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def test_another_model_does_not_go_on_with_what_was_asked(
+def test_another_model_does_not_resume_earlier_requests(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_problems(tmp_path / "raw.jsonl", [named("right")])
@@ -227,7 +227,7 @@ def test_what_is_awaited_is_said(tmp_path: Path) -> None:
     assert (written_.kept, dict(written_.why)) == (0, {"no_checker": 1})
 
 
-def test_a_full_disk_says_that_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_with_the_way_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from whetstone_curation.journal import CheckerJournal, ReplyEntry
 
     with CheckerJournal(tmp_path / "j.jsonl", {"model": "m"}) as journal:

@@ -114,7 +114,7 @@ def test_a_wrong_program_that_was_accepted_is_rejected_and_the_right_one_is_not(
 
 
 @pytest.mark.process
-def test_what_references_answer_differently_or_cannot_answer_is_no_test(strengthener: Strengthener) -> None:
+def test_inputs_without_one_answer_of_all_references_are_no_tests(strengthener: Strengthener) -> None:
     plain = "def half(n):\n    return n // 2\n"
     other = "def half(n):\n    assert n < 25\n    return n // 2 + (n % 5 == 1 and n > 8)\n"
     cases = [CallCase(n // 2, [n]) for n in (4, 7, 13, 20)]
@@ -283,7 +283,7 @@ def test_correct_programs_pass_every_new_test_and_wrong_ones_are_rejected(
 
 
 @pytest.mark.process
-def test_a_validator_decides_what_is_an_input(strengthener: Strengthener) -> None:
+def test_new_inputs_are_accepted_by_the_validator(strengthener: Strengthener) -> None:
     stdin = "n = int(input())\nassert n == len(input().split()) and n % 2 == 0\n"
     call = "def valid(xs):\n    return len(xs) % 2 == 0\n"
     even = [
@@ -373,7 +373,7 @@ def test_lengths_are_left_out_of_an_input_and_written_again(texts: list[str], va
     assert [layout.write(layout.read(text)) for text in texts] == texts
 
 
-def test_no_layout_is_taken_that_loses_anything() -> None:
+def test_no_layout_that_loses_tokens_is_accepted() -> None:
     assert layout_of(["2\n1 2 3\n", "7\n1\n2\n3\n"]) is None
     lead = layout_of(["007 1\n", "1 2\n"])
     assert lead is None or lead.write(lead.read("007 1\n")).split() == ["007", "1"]

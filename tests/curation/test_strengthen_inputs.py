@@ -116,7 +116,7 @@ def test_arguments_of_one_type_are_exchanged() -> None:
     assert [5, 3, "a"] in made([[3, 5, "a"], [7, 9, "b"]])
 
 
-def test_whole_numbers_stay_whole_beside_fractions() -> None:
+def test_whole_numbers_stay_whole_next_to_fractions() -> None:
     items = [item for each in made([[[1, 0.5]], [[3, 2.5, 7]]]) for item in each[0]]
     assert {int, float} <= {type(item) for item in items}
 

@@ -111,7 +111,7 @@ def test_a_step_that_loses_or_invents_a_problem_fails_and_leaves_nothing(
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def test_a_problem_file_becomes_a_file_with_its_decisions_beside_it_or_a_folder(tmp_path: Path) -> None:
+def test_a_problem_file_becomes_a_file_and_its_decisions_or_a_folder(tmp_path: Path) -> None:
     write_problems(tmp_path / "p.jsonl", [make(n) for n in range(4)])
     for _ in range(2):
         transform(tmp_path / "p.jsonl", tmp_path / "q.parquet", halve)

@@ -160,7 +160,7 @@ def test_a_killed_run_resumes_without_reading_finished_sources_and_gives_the_sam
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b", "out", "whole"]
 
 
-def test_a_source_whose_files_changed_is_read_again(tmp_path: Path) -> None:
+def test_a_source_with_changed_files_is_read_again(tmp_path: Path) -> None:
     folder = files_of(tmp_path, "a")
     bad = SourceRequest(numbers("b"), files_of(tmp_path, "b"))
     for file in (tmp_path / "b").glob("*.jsonl"):

@@ -113,7 +113,7 @@ def test_every_family_is_in_the_table_of_answers_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("statement", "xs", "expected"), BY_HAND)
-def test_references_do_what_the_statement_says(statement: str, xs: list[int], expected: Any) -> None:
+def test_references_agree_with_their_statements(statement: str, xs: list[int], expected: Any) -> None:
     task = next(t for t in micro_tasks() if t.statement == statement)
     assert function(MICRO_PREFIX + task.expression)(xs) == expected
 
