@@ -192,7 +192,7 @@ def test_errors_name_the_way_out(
     assert not out.exists()
 
 
-def test_what_is_awaited_is_said(tmp_path: Path) -> None:
+def test_pending_requests_are_reported(tmp_path: Path) -> None:
     from whetstone.environments.settings import EnvironmentSection
     from whetstone.evaluate.plan import SamplingPlan
     from whetstone.evaluate.replies.endpoint import EndpointModel
@@ -227,7 +227,9 @@ def test_what_is_awaited_is_said(tmp_path: Path) -> None:
     assert (written_.kept, dict(written_.why)) == (0, {"no_checker": 1})
 
 
-def test_a_full_disk_is_reported_with_the_way_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_with_the_way_to_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from whetstone_curation.journal import CheckerJournal, ReplyEntry
 
     with CheckerJournal(tmp_path / "j.jsonl", {"model": "m"}) as journal:
