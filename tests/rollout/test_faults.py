@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.rollout.flow_process import ENOUGH_S, IDENTITY, FlowProcess
-from tests.rollout.relay import Relay
 from tests.rollout.test_flow_service import NAMES, SeededEngine, replica
+from tests.tcp_relay import TcpRelay
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.rollout.flow_rules import FlowRules
 from whetstone.rollout.ledger import unaccounted
@@ -117,7 +117,7 @@ def test_a_full_disk_stops_the_flow_and_room_lets_it_go_on(server: FlowProcess, 
 def test_who_was_cut_off_has_lost_its_prompts_and_works_on(server: FlowProcess) -> None:
     async def run() -> None:
         trainer, held = Trainer(server), HeldEngine()
-        async with Relay(server.port) as wire:
+        with TcpRelay(server.port) as wire:
             near, far = replica("near", server.url), replica("far", wire.url, held)
             tasks = [asyncio.create_task(one.run()) for one, _ in (far, near)]
             going_on = asyncio.create_task(trainer.steps(2))
@@ -128,7 +128,7 @@ def test_who_was_cut_off_has_lost_its_prompts_and_works_on(server: FlowProcess) 
 
             await until(has_prompts, "prompts for the far one")
             await going_on
-            wire.cut()
+            wire.hold()
             held.may.set()  # it finishes, and nobody hears of it
 
             async def is_given_up() -> bool:

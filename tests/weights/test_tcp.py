@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.tcp_relay import TcpRelay
 from tests.weights.published import Side, Trained, follow, replica_of, same_bits
 from whetstone.core.errors import UserError
 from whetstone.weights.manifest import dump_manifest
@@ -123,52 +124,23 @@ def answering(listening: socket.socket, *answers: bytes) -> Generator[None]:
 
 def test_after_a_cut_only_missing_parts_are_fetched(side: Side, server: TcpServer) -> None:
     side.publish(0)
-    with Cutter(server.port, after=30_000) as cutter:
-        source = TcpSource(f"127.0.0.1:{cutter.port}", token="secret", streams=1)
+    received = 0
+
+    def cuts_once(data: bytes, from_server: bool) -> bool:
+        nonlocal received
+        before, received = received, received + len(data) * from_server
+        return before < 30_000 <= received
+
+    with TcpRelay(server.port, cuts_once) as relay:
+        source = TcpSource(f"127.0.0.1:{relay.port}", token="secret", streams=1)
         replica, held = replica_of()
         held["count"].zero_()
         held["mask"].zero_()
         [step] = follow(replica, source)
         source.close()
-    assert cutter.cuts == 1
+    assert relay.losses == 1
     assert same_bits(held, side.trained.published(0))
     assert len(list(step.manifest.part_keys())) == 3
-
-
-class Cutter:
-    """A wire to a port of this machine, which is cut once, when so many bytes came from there."""
-
-    def __init__(self, port: int, after: int) -> None:
-        self._target, self._left, self.cuts = port, after, 0
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listening.getsockname()[1]
-
-    def __enter__(self) -> Cutter:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._listening.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = self._listening.accept()
-                far = socket.create_connection(("127.0.0.1", self._target))
-                for one, other, counted in ((near, far, False), (far, near, True)):
-                    threading.Thread(target=self._pass, args=(one, other, counted), daemon=True).start()
-
-    def _pass(self, one: socket.socket, other: socket.socket, counted: bool) -> None:
-        with contextlib.suppress(OSError):
-            while data := one.recv(4096):
-                self._left -= len(data) if counted else 0
-                if self._left < 0 and not self.cuts:
-                    self.cuts += 1
-                    break
-                other.sendall(data)
-        for end in (one, other):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
 
 
 def forked(work: Callable[[int], None]) -> tuple[int, int]:
