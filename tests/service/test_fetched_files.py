@@ -11,7 +11,7 @@ from whetstone.core.errors import SandboxUnavailable
 from whetstone.judge import Judge
 from whetstone.judge.languages.toolchains import runs_here
 from whetstone.judge.running import fetched_files
-from whetstone.judge.workers.wire import Ran, RunTask
+from whetstone.judge.workers.wire import RunReply, RunTask
 from whetstone.sandbox import Tier
 from whetstone.sandbox.execute import unpack_files
 
@@ -53,7 +53,7 @@ def judge(request: pytest.FixtureRequest) -> Iterator[Judge]:
         yield made
 
 
-def ran(judge: Judge, source: str, fetch: list[str], language: str = "python") -> Ran:
+def ran(judge: Judge, source: str, fetch: list[str], language: str = "python") -> RunReply:
     task = RunTask(language, source, b"", 20.0, 512 << 20, 1 << 20, fetch=fetch)
     return judge.run(task).result()
 

@@ -29,7 +29,7 @@ from whetstone.data.dataset import SPLITS, check_destination, open_problems, pla
 from whetstone.data.duplicates import Deduplication
 from whetstone.data.pass_rate import DifficultyStep
 from whetstone.data.pipeline import STEP_PLUGINS, Pipeline, PipelineStep, load_pipeline
-from whetstone.data.pipeline_run import Stage, run_stages, stages_of
+from whetstone.data.pipeline_run import BuildStage, run_stages, stages_of
 from whetstone.data.prepare import PreparationPlan
 from whetstone.data.select import Selection
 from whetstone.data.sources.table import source_named
@@ -134,7 +134,7 @@ def build(
     _print_drop_report(record, out, console)
 
 
-def _run_step(stage: Stage, source: str, out: str, workers: int) -> None:
+def _run_step(stage: BuildStage, source: str, out: str, workers: int) -> None:
     """Run the function of a step's command on a set."""
     if isinstance(stage.settings, PreparationPlan):
         run_prepare(stage.settings, PrepareFiles(out=out, replace=True))

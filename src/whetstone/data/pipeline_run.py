@@ -22,7 +22,7 @@ from whetstone.data.pipeline import Pipeline
 from whetstone.data.validate.policy import ValidationSettings
 
 
-class Stage(Struct, frozen=True):
+class BuildStage(Struct, frozen=True):
     """A step of the pipeline: its label and command, its settings, and the files that it reads."""
 
     label: str
@@ -31,16 +31,16 @@ class Stage(Struct, frozen=True):
     reads: list[str]
 
 
-def stages_of(pipeline: Pipeline) -> list[Stage]:
+def stages_of(pipeline: Pipeline) -> list[BuildStage]:
     """Return the steps of a pipeline in their order, with ``prepare`` as the first."""
     labels = iter(pipeline.labels())
-    stages: list[Stage] = []
+    stages: list[BuildStage] = []
     if plan := pipeline.prepare:
         # The files of the sources are inputs, so a changed file repeats the import.
         files = [at.path for at in plan.sources.values() if at.path]
-        stages.append(Stage(next(labels), "prepare", plan, files))
+        stages.append(BuildStage(next(labels), "prepare", plan, files))
     for step in pipeline.steps:
-        stages.append(Stage(next(labels), step.command, step.options, _input_files(step.options)))
+        stages.append(BuildStage(next(labels), step.command, step.options, _input_files(step.options)))
     return stages
 
 
@@ -56,9 +56,9 @@ def _input_files(settings: Section) -> list[str]:
 
 def run_stages(
     pipeline: Pipeline,
-    stages: Sequence[Stage],
+    stages: Sequence[BuildStage],
     work: Path,
-    run_step: Callable[[Stage, str, str], None],
+    run_step: Callable[[BuildStage, str, str], None],
     say: Callable[[str], None],
 ) -> tuple[Path, PipelineRecord]:
     """Run the steps whose outputs do not exist yet. Returns the last output, and a record of the steps.
@@ -107,7 +107,7 @@ def _output_key(*parts: str, reads: Iterable[str] = ()) -> str:
     return hashlib.sha256(json.dumps([__version__, parts, stats]).encode()).hexdigest()
 
 
-def _step_record(stage: Stage, before: Card | None, after: Card, count: int) -> PipelineStepRecord:
+def _step_record(stage: BuildStage, before: Card | None, after: Card, count: int) -> PipelineStepRecord:
     """Return what a step did: the difference between the data cards before and after it."""
     reasons = _reasons(after)
     # A card counts the decisions of all steps so far, so the earlier ones are subtracted.

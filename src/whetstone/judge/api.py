@@ -29,7 +29,7 @@ from whetstone.judge.options import JudgeOptions, options_with
 from whetstone.judge.values import NotInert
 from whetstone.judge.workers.job_queue import QueuedJob
 from whetstone.judge.workers.pool import Pool
-from whetstone.judge.workers.wire import Ran, RunTask, pack, task
+from whetstone.judge.workers.wire import RunReply, RunTask, pack, task
 from whetstone.sandbox import Tier
 from whetstone.sandbox.job import MOST_STARVED
 
@@ -137,7 +137,7 @@ class Judge(BlockingJudge):
         job = QueuedJob(data, silence_s, job_options.priority, deadline, queued_s=job_options.queued_s)
         return self._started_pool().submit(job)
 
-    def run(self, task: RunTask) -> Future[Ran]:
+    def run(self, task: RunTask) -> Future[RunReply]:
         """Queue one program that is run once and not judged. ``cancel`` of the future stops it."""
         # The sandbox extends the wall limit of a program that gets no core. Compilers also need time.
         silence_s = (1 + MOST_STARVED) * task.wall_s + 2 * _SILENCE_SLACK_S

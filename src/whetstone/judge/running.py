@@ -15,7 +15,7 @@ from whetstone.judge.options import HASH_SEED
 from whetstone.judge.outcome import starved
 from whetstone.judge.rpc.kept_files import ABSENT, SIZE
 from whetstone.judge.sandboxes import SandboxRole, SandboxSet
-from whetstone.judge.workers.wire import CommandResult, Ran, RunTask
+from whetstone.judge.workers.wire import CommandResult, RunReply, RunTask
 from whetstone.sandbox import EndReason, RunLimits, RunResult, SandboxFault, SandboxJob, Tier
 from whetstone.sandbox.execute import NotExecuted, execution_error
 
@@ -23,41 +23,41 @@ _FILES_BYTES = 64 << 20
 _REFUSED = "refused"
 
 
-def run_once(sandboxes: SandboxSet, task: RunTask) -> Ran:
+def run_once(sandboxes: SandboxSet, task: RunTask) -> RunReply:
     """Run a task and return its result. A wrong task or a failed sandbox is part of the result."""
     sandboxes.hash_seed = HASH_SEED
     try:
         return _run(sandboxes, task)
     except UserError as error:
-        return Ran(wrong=str(error))
+        return RunReply(wrong=str(error))
     except SandboxFault as error:
-        return Ran(fault=str(error))
+        return RunReply(fault=str(error))
 
 
-def _run(sandboxes: SandboxSet, task: RunTask) -> Ran:
+def _run(sandboxes: SandboxSet, task: RunTask) -> RunReply:
     language = language_named(task.language, "the program")
     require(language, "the program", sandboxes.environment)
     check_tier(language, sandboxes.tier.label, "the program")
     if task.fetch and language.run and sandboxes.tier is Tier.RESTRICTED:
-        return Ran(wrong="without namespaces, files can only be fetched from Python programs")
+        return RunReply(wrong="without namespaces, files can only be fetched from Python programs")
     start = time.monotonic()
     runnable = prepare(sandboxes, Program(task.language, task.source))
     compile_s = time.monotonic() - start
     if isinstance(runnable, CompileFailure):
         compiler_output = runnable.reason.encode("utf-8", "replace")
-        return Ran(CommandResult(_REFUSED, 1, None, 0.0, compile_s, 0, b"", compiler_output))
+        return RunReply(CommandResult(_REFUSED, 1, None, 0.0, compile_s, 0, b"", compiler_output))
     compiled = CommandResult(EndReason.EXITED, 0, None, 0.0, compile_s, 0, b"", b"") if language.run else None
     # A compiled program does not keep its source in the directory.
     if not language.run and any(name == "main.py" for name, _ in task.files):
-        return Ran(wrong="files: `main.py` is the program itself; give the file another name")
+        return RunReply(wrong="files: `main.py` is the program itself; give the file another name")
     result = _run_in_sandbox(sandboxes, task, runnable, native=bool(language.run))
     # With `fetch`, the result has files. Only without it can it have the reason why nothing was executed.
     if language.run and not task.fetch and (why := execution_error(result.result)) is not None:
         raise NotExecuted(f"the program could not be executed: {why}")
     if result.ended is EndReason.STARVED:
-        return Ran(compiled, fault=starved("the program", result))
+        return RunReply(compiled, fault=starved("the program", result))
     files = fetched_files(result.result, task.fetch)
-    return Ran(compiled, _command_result(result), files)
+    return RunReply(compiled, _command_result(result), files)
 
 
 def _run_in_sandbox(sandboxes: SandboxSet, task: RunTask, runnable: Runnable, *, native: bool) -> RunResult:

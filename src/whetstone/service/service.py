@@ -19,7 +19,7 @@ from whetstone.judge import Judge, Judgement, Program, Verdict
 from whetstone.judge.languages.table import LANGUAGES
 from whetstone.judge.languages.toolchains import runs_here
 from whetstone.judge.options import queued_before
-from whetstone.judge.workers.wire import Ran, RunTask
+from whetstone.judge.workers.wire import RunReply, RunTask
 from whetstone.service.case_parallel import goes_on, joined, most_parts, parts_of
 from whetstone.service.client import JudgeClient
 from whetstone.service.fair_queue import Gate
@@ -188,7 +188,7 @@ class Service:
         self.telemetry.judged(judgement)
         return judgement
 
-    async def run(self, client: str, deadline: float, task: RunTask) -> Ran:
+    async def run(self, client: str, deadline: float, task: RunTask) -> RunReply:
         """Run a program as soon as there is a place. Raises RequestRefused. Cancelling stops the program."""
         assert isinstance(self.judge, Judge)  # a cluster forwards programs that are not judged
         async with self.gate.place(client, deadline):

@@ -13,7 +13,7 @@ from typing import Any
 
 from whetstone.core.verdict import CaseJudgement, Judgement
 from whetstone.judge.deadline import DeadlinePassed
-from whetstone.judge.workers.wire import Ran
+from whetstone.judge.workers.wire import RunReply
 
 _COMPACT_FROM = 64
 
@@ -24,7 +24,7 @@ class QueuedJob:
 
     ``run_timeout_s`` limits the silence of a worker between two runs of a case. ``deadline`` is on the
     monotonic clock. ``queued_s`` are the seconds that it waited elsewhere before. The result of ``future`` is
-    a Judgement, or a Ran if the task is a RunTask (``is_run``).
+    a Judgement, or a RunReply if the task is a RunTask (``is_run``).
 
     The future stays pending until it has a result, so that it can be cancelled while a worker is busy with
     the job. A future that is done means that the work is no longer needed.
@@ -47,7 +47,7 @@ class QueuedJob:
     refused: dict[int, CaseJudgement] = field(default_factory=dict[int, CaseJudgement])
     """Cases that failed, by number. They stay so if the worker dies."""
 
-    def settle(self, answer: Judgement | Ran) -> None:
+    def settle(self, answer: Judgement | RunReply) -> None:
         """Give the caller the answer, unless the job was cancelled or has passed its deadline."""
         try:
             self.future.set_result(answer)

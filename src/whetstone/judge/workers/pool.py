@@ -32,7 +32,7 @@ from whetstone.judge.workers.process import (
     STOP_TIMEOUT_S,
     WorkerProcess,
 )
-from whetstone.judge.workers.wire import JudgeTask, LinkClosed, Ran, Setup, pack, unpack
+from whetstone.judge.workers.wire import JudgeTask, LinkClosed, RunReply, Setup, pack, unpack
 from whetstone.sandbox import Tier
 
 _LOG = logging.getLogger(__name__)
@@ -115,9 +115,9 @@ class Pool:
 
     def unanswered(
         self, job: QueuedJob, reason: str, verdict: Verdict = Verdict.JUDGE_ERROR
-    ) -> Judgement | Ran:
+    ) -> Judgement | RunReply:
         """Return the answer to a job that no worker could answer."""
-        return Ran(fault=reason[:500]) if job.is_run else self.unjudged(reason, verdict)
+        return RunReply(fault=reason[:500]) if job.is_run else self.unjudged(reason, verdict)
 
     @property
     def closed(self) -> bool:
@@ -231,7 +231,7 @@ class _WorkerSlot:
             if self._wake_fd >= 0:
                 os.eventfd_write(self._wake_fd, 1)
 
-    def _judge(self, job: QueuedJob) -> Judgement | Ran | None:
+    def _judge(self, job: QueuedJob) -> Judgement | RunReply | None:
         """Let the worker judge or run the program. Returns None if the answer is no longer wanted.
 
         Raises NotJudged.

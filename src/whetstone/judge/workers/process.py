@@ -20,9 +20,9 @@ from whetstone.judge.workers.wire import (
     CaseProgress,
     JudgementReply,
     LinkClosed,
-    Ran,
     Ready,
     Refusals,
+    RunReply,
     Setup,
     Stop,
     WorkerUnavailable,
@@ -110,7 +110,7 @@ class WorkerProcess(ChildProcess):
         wake_fd: int,
         interruption: Callable[[], bytes | None],
         refused: dict[int, CaseJudgement],
-    ) -> Judgement | Ran | None:
+    ) -> Judgement | RunReply | None:
         """Let the worker judge or run a packed task. Returns None if it was stopped.
 
         Refused cases are added to ``refused``, by number, as soon as the worker reports them, so that they
@@ -141,12 +141,12 @@ class WorkerProcess(ChildProcess):
                     CaseProgress,
                     Refusals,
                     JudgementReply,
-                    Ran,
+                    RunReply,
                     AbandonedReply,
                 )
                 if isinstance(answer, Refusals):
                     refused.update((case.index, case) for case in answer.cases)
-                elif isinstance(answer, Ran):
+                elif isinstance(answer, RunReply):
                     return answer
                 elif not isinstance(answer, CaseProgress):
                     return answer.judgement if isinstance(answer, JudgementReply) else None

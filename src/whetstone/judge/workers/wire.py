@@ -123,7 +123,7 @@ class CommandResult(Struct, frozen=True):
     stderr: bytes
 
 
-class Ran(Struct, tag="ran", frozen=True):
+class RunReply(Struct, tag="run_reply", frozen=True):
     """The result of a task. ``fault``: the machine could not run it. ``wrong``: the request is invalid."""
 
     compiled: CommandResult | None = None

@@ -16,7 +16,7 @@ from whetstone.core.errors import UserError
 from whetstone.core.http.refusal import RequestRefused, bad_request, json_response
 from whetstone.core.http.request_body import requested_deadline
 from whetstone.judge.languages.table import language_named
-from whetstone.judge.workers.wire import CommandResult, Ran, RunTask
+from whetstone.judge.workers.wire import CommandResult, RunReply, RunTask
 from whetstone.sandbox import EndReason
 from whetstone.service.compat.schemas import (
     CellRunResult,
@@ -90,7 +90,7 @@ async def _run(
     seconds: float,
     request: RunCodeRequest | RunJupyterRequest,
     *more: str,
-) -> Ran:
+) -> RunReply:
     """Run a program as soon as there is a place. Raises RequestRefused."""
     service = call.service
     for field, count in (("files", len(request.files)), ("fetch_files", len(request.fetch_files))):
