@@ -23,6 +23,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests import served_stand_in
+from tests.engine.tiny_models import byte_tokenizer, tiny_model
 from tests.served_stand_in import VOCABULARY, StandIn, listening, text_of
 from whetstone.core.errors import UserError
 from whetstone.core.settings import Sampling
@@ -37,22 +38,22 @@ from whetstone.engine.weights import folder_weights
 
 pytestmark = pytest.mark.process
 
-Build = Callable[..., Any]
+TOKENIZER = byte_tokenizer()
 
 BEFORE_A = [ord("a") - 33 - 3]
 """A prompt after which the run's weights (step 3) write ``adgj``."""
 
 
-def model_of(build_model: Build, step: int) -> Any:
+def model_of(step: int) -> Any:
     """A model that the stand-in reads as ``step``."""
-    model = build_model("llama")
+    model = tiny_model("llama")
     with torch.no_grad():
         model.model.embed_tokens.weight[0, 0] = float(step)
     return model
 
 
-def weights_of(build_model: Build, step: int) -> list[tuple[str, object]]:
-    return list(model_of(build_model, step).named_parameters())
+def weights_of(step: int) -> list[tuple[str, object]]:
+    return list(model_of(step).named_parameters())
 
 
 @pytest.fixture(params=["vllm", "sglang"])
@@ -62,9 +63,9 @@ def server(request: pytest.FixtureRequest) -> Iterator[StandIn]:
         assert stand_in.faults == []
 
 
-def attached(server: StandIn, build_model: Build, tokenizer: Any, **options: Any) -> ServedEngine:
+def attached(server: StandIn, **options: Any) -> ServedEngine:
     section = EngineSection(kind=server.kind, options={"url": server.url, **options})
-    engine = build_engine(section, lambda: model_of(build_model, 3), tokenizer)
+    engine = build_engine(section, lambda: model_of(3), TOKENIZER)
     assert isinstance(engine, ServedEngine)
     return engine
 
@@ -98,9 +99,9 @@ def counted(start: int, step: int, length: int) -> list[int]:
 
 @in_a_loop
 async def test_replies_come_with_log_probs_and_versions_and_under_the_weights_of_the_run(
-    server: StandIn, build_model: Build, tokenizer: Any
+    server: StandIn,
 ) -> None:
-    engine = attached(server, build_model, tokenizer)
+    engine = attached(server)
     got = await replies(engine, [5, 10], n=3, max_tokens=4, temperature=0.5)
     # The server held other weights (step 1): it got the run's (step 3) before the first reply.
     assert [(c.index, c.token_ids) for c in got] == [(i, counted(10, 3, 4)) for i in range(3)]
@@ -113,16 +114,14 @@ async def test_replies_come_with_log_probs_and_versions_and_under_the_weights_of
 
 
 @in_a_loop
-async def test_an_update_falls_between_two_tokens_and_both_versions_are_marked(
-    server: StandIn, build_model: Build, tokenizer: Any
-) -> None:
-    engine = attached(server, build_model, tokenizer)
+async def test_an_update_falls_between_two_tokens_and_both_versions_are_marked(server: StandIn) -> None:
+    engine = attached(server)
     server.hold = 2
     asked = GenerationRequest([5, 10], Sampling(max_tokens=6), n=2, seed=7)
     task = asyncio.create_task(replies_to(engine, asked))
     await asyncio.to_thread(_until_writing, server, 2)
     server.hold = None
-    await engine.update_weights(weights_of(build_model, 5), 1)
+    await engine.update_weights(weights_of(5), 1)
     # Both have tokens of the weights before, and another request would begin with the new ones.
     assert engine.oldest_version(asked) == 0
     assert engine.oldest_version(GenerationRequest([5, 10], Sampling(), n=2)) == 1
@@ -138,15 +137,13 @@ async def test_an_update_falls_between_two_tokens_and_both_versions_are_marked(
 
 
 @in_a_loop
-async def test_a_stop_string_that_an_update_cuts_in_two_is_found(
-    server: StandIn, build_model: Build, tokenizer: Any
-) -> None:
-    engine = attached(server, build_model, tokenizer)
+async def test_a_stop_string_that_an_update_cuts_in_two_is_found(server: StandIn) -> None:
+    engine = attached(server)
     server.hold = 2
     task = asyncio.create_task(replies(engine, BEFORE_A, max_tokens=8, stop=("dg",)))
     await asyncio.to_thread(_until_writing, server, 1)
     server.hold = None
-    await engine.update_weights(weights_of(build_model, 3), 1)
+    await engine.update_weights(weights_of(3), 1)
     (got,) = await task
     assert (text_of(got.token_ids), got.versions, got.finish_reason) == ("adg", [0, 0, 1], "stop")
     assert len(got.logprobs) == 3
@@ -154,17 +151,15 @@ async def test_a_stop_string_that_an_update_cuts_in_two_is_found(
 
 
 @in_a_loop
-async def test_asleep_it_has_no_weights_and_the_next_ones_wake_it(
-    server: StandIn, build_model: Build, tokenizer: Any
-) -> None:
-    engine = attached(server, build_model, tokenizer)
+async def test_asleep_it_has_no_weights_and_the_next_ones_wake_it(server: StandIn) -> None:
+    engine = attached(server)
     assert isinstance(engine, Sleeper)
     await replies(engine, [5], max_tokens=2)
     server.log.clear()
     await engine.sleep()
     await engine.sleep()
     assert server.log == ["pause", "sleep"]
-    await engine.update_weights(weights_of(build_model, 5), 1)
+    await engine.update_weights(weights_of(5), 1)
     (got,) = await replies(engine, [5], max_tokens=2)
     assert (got.token_ids, got.versions) == (counted(5, 5, 2), [1, 1])
     told = [line for line in server.log if line != "forget"]
@@ -175,11 +170,9 @@ async def test_asleep_it_has_no_weights_and_the_next_ones_wake_it(
 
 
 @in_a_loop
-async def test_a_reply_wakes_it_with_the_weights_that_it_had(
-    server: StandIn, build_model: Build, tokenizer: Any
-) -> None:
-    engine = attached(server, build_model, tokenizer)
-    await engine.update_weights(weights_of(build_model, 5), 1)
+async def test_a_reply_wakes_it_with_the_weights_that_it_had(server: StandIn) -> None:
+    engine = attached(server)
+    await engine.update_weights(weights_of(5), 1)
     server.hold = 2
     early = asyncio.create_task(replies(engine, [5, 10], max_tokens=4))
     await asyncio.to_thread(_until_writing, server, 1)
@@ -191,11 +184,9 @@ async def test_a_reply_wakes_it_with_the_weights_that_it_had(
 
 
 @in_a_loop
-async def test_a_server_that_cannot_sleep_is_named_and_not_used_again(
-    server: StandIn, build_model: Build, tokenizer: Any
-) -> None:
+async def test_a_server_that_cannot_sleep_is_named_and_not_used_again(server: StandIn) -> None:
     server.sleeps = False
-    engine = attached(server, build_model, tokenizer)
+    engine = attached(server)
     with pytest.raises(UserError, match=r"did not fall asleep: 400 .*memory saver"):
         await engine.sleep()
     with pytest.raises(UserError, match="did not fall asleep"):
@@ -204,36 +195,30 @@ async def test_a_server_that_cannot_sleep_is_named_and_not_used_again(
 
 
 @in_a_loop
-async def test_a_server_that_took_half_of_the_weights_is_not_used_again(
-    server: StandIn, build_model: Build, tokenizer: Any
-) -> None:
-    engine = attached(server, build_model, tokenizer)
+async def test_a_server_that_took_half_of_the_weights_is_not_used_again(server: StandIn) -> None:
+    engine = attached(server)
     await replies(engine, [5], max_tokens=1)
     server.refuses_weights = True
     with pytest.raises(UserError, match=r"did not take new weights: 400.*another model"):
-        await engine.update_weights(weights_of(build_model, 4), 1)
+        await engine.update_weights(weights_of(4), 1)
     with pytest.raises(UserError, match="did not take new weights"):
         engine.generate(GenerationRequest(prompt_ids=[1], params=Sampling()))
     await engine.close()
 
 
 @in_a_loop
-async def test_weights_that_do_not_fit_change_nothing(
-    server: StandIn, build_model: Build, tokenizer: Any
-) -> None:
-    engine = attached(server, build_model, tokenizer)
+async def test_weights_that_do_not_fit_change_nothing(server: StandIn) -> None:
+    engine = attached(server)
     with pytest.raises(ValueError, match="missing"):
-        await engine.update_weights(weights_of(build_model, 4)[1:], 1)
+        await engine.update_weights(weights_of(4)[1:], 1)
     (got,) = await replies(engine, [5], max_tokens=2)
     assert (got.token_ids, engine.version) == (counted(5, 3, 2), 0)
     await engine.close()
 
 
 @in_a_loop
-async def test_what_the_engine_cannot_serve_is_refused(
-    server: StandIn, build_model: Build, tokenizer: Any
-) -> None:
-    engine = attached(server, build_model, tokenizer)
+async def test_what_the_engine_cannot_serve_is_refused(server: StandIn) -> None:
+    engine = attached(server)
     with pytest.raises(UserError, match="context of 200; lower max_tokens"):
         engine.check(GenerationRequest(prompt_ids=[1] * 150, params=Sampling(max_tokens=60)))
     with pytest.raises(UserError, match="the prompt is empty"):
@@ -246,10 +231,10 @@ async def test_what_the_engine_cannot_serve_is_refused(
 
 
 def test_replies_that_are_left_and_a_closed_engine_leave_nothing_behind(
-    server: StandIn, build_model: Build, tokenizer: Any, tmp_path: Path
+    server: StandIn, tmp_path: Path
 ) -> None:
     async def story() -> None:
-        engine = attached(server, build_model, tokenizer, folder=str(tmp_path))
+        engine = attached(server, folder=str(tmp_path))
         server.hold = 1
         asked = GenerationRequest(prompt_ids=[1], params=Sampling(max_tokens=4), n=2)
         task = asyncio.ensure_future(anext(engine.generate(asked)))
@@ -268,14 +253,12 @@ def test_replies_that_are_left_and_a_closed_engine_leave_nothing_behind(
         ({"dev_mode": False}, r"cannot load new weights; start it as VLLM_SERVER_DEV_MODE=1"),
     ],
 )
-def test_a_vllm_that_would_train_nonsense_is_refused(
-    change: dict[str, Any], said: str, build_model: Build, tokenizer: Any
-) -> None:
+def test_a_vllm_that_would_train_nonsense_is_refused(change: dict[str, Any], said: str) -> None:
     with listening(StandIn("vllm")) as server:
         for name, value in change.items():
             setattr(server, name, value)
         with pytest.raises(UserError, match=said):
-            attached(server, build_model, tokenizer)
+            attached(server)
 
 
 @pytest.mark.parametrize(
@@ -289,11 +272,9 @@ def test_a_vllm_that_would_train_nonsense_is_refused(
         ({"url": "http://127.0.0.1:1", "folder": "/no/such/folder"}, r"`engine\.options\.folder`"),
     ],
 )
-def test_options_that_name_no_server_say_the_way_out(
-    options: dict[str, Any], said: str, build_model: Build, tokenizer: Any
-) -> None:
+def test_options_that_name_no_server_say_the_way_out(options: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        build_engine(EngineSection(kind="vllm", options=options), lambda: build_model("llama"), tokenizer)
+        build_engine(EngineSection(kind="vllm", options=options), lambda: tiny_model("llama"), TOKENIZER)
 
 
 @pytest.fixture
@@ -303,20 +284,18 @@ def package(tmp_path: Path) -> dict[str, str]:
 
 
 def test_a_server_of_ones_own_starts_with_the_weights_and_ends_with_the_engine(
-    package: dict[str, str], build_model: Build, tokenizer: Any
+    package: dict[str, str],
 ) -> None:
     children: list[int] = []
     earlier = set(_children())  # such as the server of multiprocessing
 
     async def story() -> None:
         options = {"python": sys.executable, "environment": package, "max_context": 99}
-        engine = build_engine(
-            EngineSection(kind="vllm", options=options), lambda: model_of(build_model, 4), tokenizer
-        )
+        engine = build_engine(EngineSection(kind="vllm", options=options), lambda: model_of(4), TOKENIZER)
         assert isinstance(engine, ServedEngine)
         (got,) = await replies(engine, [5], max_tokens=3)
         assert got.token_ids == counted(5, 4, 3)
-        await engine.update_weights(weights_of(build_model, 6), 1)
+        await engine.update_weights(weights_of(6), 1)
         (got,) = await replies(engine, [5], max_tokens=3)
         assert (got.token_ids, got.versions) == (counted(5, 6, 3), [1, 1, 1])
         children.extend(set(_children()) - earlier)
@@ -330,14 +309,14 @@ def test_a_server_of_ones_own_starts_with_the_weights_and_ends_with_the_engine(
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_server_of_ones_own_computes_in_the_dtype_of_the_run(
-    dtype: torch.dtype, package: dict[str, str], build_model: Build, tokenizer: Any
+    dtype: torch.dtype, package: dict[str, str]
 ) -> None:
     """Its own choice is another one: vLLM computes in half precision where a folder says float32."""
     options: dict[str, Any] = {"python": sys.executable, "environment": package}
 
     async def story() -> None:
         section = EngineSection(kind="vllm", options=options)
-        engine = build_engine(section, lambda: model_of(build_model, 4).to(dtype), tokenizer)
+        engine = build_engine(section, lambda: model_of(4).to(dtype), TOKENIZER)
         await engine.close()
 
     run(story)
@@ -349,14 +328,14 @@ def test_a_server_of_ones_own_computes_in_the_dtype_of_the_run(
 
 @pytest.mark.parametrize(("said", "refused"), [("bfloat16", True), ("float32", False), (None, False)])
 def test_a_server_at_an_address_that_computes_in_another_dtype_is_refused(
-    said: str | None, refused: bool, server: StandIn, build_model: Build, tokenizer: Any
+    said: str | None, refused: bool, server: StandIn
 ) -> None:
     server.dtype = said
     if refused:
         with pytest.raises(UserError, match=r"in bfloat16, and the run in float32 \(`model\.dtype`\)"):
-            attached(server, build_model, tokenizer)
+            attached(server)
     else:
-        attached(server, build_model, tokenizer)
+        attached(server)
 
 
 WORKERS = """
@@ -402,16 +381,14 @@ def test_the_workers_of_a_server_remove_their_memory_before_they_are_killed(
 
 
 @pytest.mark.parametrize("on_a_cpu", [False, True])
-def test_a_vllm_on_a_cpu_gets_no_seeds(
-    on_a_cpu: bool, package: dict[str, str], tmp_path: Path, build_model: Build, tokenizer: Any
-) -> None:
+def test_a_vllm_on_a_cpu_gets_no_seeds(on_a_cpu: bool, package: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     environment = {**package, "STAND_IN_LOG": str(tmp_path / "logs")}
     python = served_stand_in.interpreter(tmp_path, on_a_cpu=on_a_cpu)
     section = EngineSection(kind="vllm", options={"python": python, "environment": environment})
 
     async def story() -> None:
-        engine = build_engine(section, lambda: model_of(build_model, 4), tokenizer)
+        engine = build_engine(section, lambda: model_of(4), TOKENIZER)
         assert isinstance(engine, ServedEngine)
         await replies(engine, [5], max_tokens=3)
         await engine.close()
@@ -423,7 +400,7 @@ def test_a_vllm_on_a_cpu_gets_no_seeds(
 
 @pytest.mark.parametrize("on_a_cpu", [False, True])
 def test_a_server_on_the_devices_of_the_trainer_is_started_so_that_it_can_sleep(
-    on_a_cpu: bool, package: dict[str, str], tmp_path: Path, build_model: Build, tokenizer: Any
+    on_a_cpu: bool, package: dict[str, str], tmp_path: Path
 ) -> None:
     python = served_stand_in.interpreter(tmp_path, on_a_cpu=on_a_cpu)
     section = EngineSection(
@@ -431,10 +408,10 @@ def test_a_server_on_the_devices_of_the_trainer_is_started_so_that_it_can_sleep(
     )
 
     async def story() -> None:
-        engine = build_engine(section, lambda: model_of(build_model, 4), tokenizer)
+        engine = build_engine(section, lambda: model_of(4), TOKENIZER)
         assert isinstance(engine, ServedEngine)
         await engine.sleep()
-        await engine.update_weights(weights_of(build_model, 6), 1)
+        await engine.update_weights(weights_of(6), 1)
         (got,) = await replies(engine, [5], max_tokens=3)
         assert got.token_ids == counted(5, 6, 3)
         await engine.close()
@@ -446,9 +423,7 @@ def test_a_server_on_the_devices_of_the_trainer_is_started_so_that_it_can_sleep(
         run(story)
 
 
-def test_a_server_that_does_not_start_says_its_last_words(
-    tmp_path: Path, build_model: Build, tokenizer: Any
-) -> None:
+def test_a_server_that_does_not_start_says_its_last_words(tmp_path: Path) -> None:
     (tmp_path / "vllm").mkdir()
     (tmp_path / "vllm" / "__init__.py").touch()
     options = {"python": sys.executable, "environment": {"PYTHONPATH": str(tmp_path)}}
@@ -456,7 +431,7 @@ def test_a_server_that_does_not_start_says_its_last_words(
     with pytest.raises(
         UserError, match=r"(?s)ended with code 1.*No module named 'vllm.entrypoints'.*started as: .*python"
     ):
-        build_engine(section, lambda: build_model("llama"), tokenizer)
+        build_engine(section, lambda: tiny_model("llama"), TOKENIZER)
 
 
 def test_a_server_ends_with_the_process_that_started_it_however_that_ends(package: dict[str, str]) -> None:
@@ -483,12 +458,12 @@ def test_a_server_ends_with_the_process_that_started_it_however_that_ends(packag
 
 @in_a_loop
 async def test_a_server_that_is_gone_ends_the_run_and_not_only_its_replies(
-    build_model: Build, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("whetstone.engine.remote.request_policy.MOST_TRIES", 1)
 
     with listening(StandIn("vllm")) as server:
-        engine = attached(server, build_model, tokenizer)
+        engine = attached(server)
         await replies(engine, [5], max_tokens=1)
         server.down = True
         (lost,) = await replies(engine, [5], max_tokens=1)
@@ -532,10 +507,8 @@ def extended() -> Iterator[StandIn]:
 
 
 @in_a_loop
-async def test_changed_elements_are_sent_where_the_server_has_the_others(
-    extended: StandIn, build_model: Build, tokenizer: Any
-) -> None:
-    engine = attached(extended, build_model, tokenizer)
+async def test_changed_elements_are_sent_where_the_server_has_the_others(extended: StandIn) -> None:
+    engine = attached(extended)
     assert (await replies(engine, [5], max_tokens=2))[0].token_ids == counted(5, 3, 2)
     expected = ["load 3", "open"]
     for version, update in enumerate(("change 5", "sleep", "write 6", "change 7", "write 8"), 1):
@@ -543,7 +516,7 @@ async def test_changed_elements_are_sent_where_the_server_has_the_others(
             await engine.sleep()
             continue
         step = int(update.split()[-1])
-        model = model_of(build_model, step)
+        model = model_of(step)
         if step == 8:
             # Other elements in most places.
             with torch.no_grad():
@@ -560,9 +533,9 @@ async def test_changed_elements_are_sent_where_the_server_has_the_others(
 
 @in_a_loop
 async def test_a_cancelled_update_is_made_up_for_by_all_weights(
-    extended: StandIn, build_model: Build, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+    extended: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = attached(extended, build_model, tokenizer)
+    engine = attached(extended)
     await replies(engine, [5], max_tokens=2)
     real, asked = ModelFolder.files, threading.Event()
 
@@ -571,12 +544,12 @@ async def test_a_cancelled_update_is_made_up_for_by_all_weights(
         return real(self)
 
     monkeypatch.setattr(ModelFolder, "files", files)
-    task = asyncio.create_task(engine.update_weights(weights_of(build_model, 5), 1))
+    task = asyncio.create_task(engine.update_weights(weights_of(5), 1))
     await asyncio.to_thread(asked.wait, 60)
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
-    await engine.update_weights(weights_of(build_model, 5), 2)
+    await engine.update_weights(weights_of(5), 2)
     assert (await replies(engine, [5], max_tokens=2))[0].token_ids == counted(5, 5, 2)
     assert "write 5" in extended.log
     await engine.close()
@@ -584,12 +557,12 @@ async def test_a_cancelled_update_is_made_up_for_by_all_weights(
 
 @in_a_loop
 async def test_a_server_whose_weights_are_not_found_reloads_the_folder(
-    extended: StandIn, build_model: Build, tokenizer: Any, caplog: pytest.LogCaptureFixture
+    extended: StandIn, caplog: pytest.LogCaptureFixture
 ) -> None:
     extended.finds_weights = False
-    engine = attached(extended, build_model, tokenizer)
+    engine = attached(extended)
     for step in (5, 6):
-        await engine.update_weights(weights_of(build_model, step), step)
+        await engine.update_weights(weights_of(step), step)
     assert (await replies(engine, [5], max_tokens=2))[0].token_ids == counted(5, 6, 2)
     assert "load 6" in extended.log
     assert "cannot change its weights in place, and reloads them instead: packed" in caplog.text
@@ -597,12 +570,12 @@ async def test_a_server_whose_weights_are_not_found_reloads_the_folder(
 
 
 def test_the_supports_of_a_truncated_reply_follow_its_tokens(
-    package: dict[str, str], build_model: Build, tokenizer: Any, extended: StandIn
+    package: dict[str, str], extended: StandIn
 ) -> None:
     async def story() -> None:
         options = {"python": sys.executable, "environment": package}
         section = EngineSection(kind="vllm", options=options)
-        engine = build_engine(section, lambda: model_of(build_model, 3), tokenizer, truncated=True)
+        engine = build_engine(section, lambda: model_of(3), TOKENIZER, truncated=True)
         assert isinstance(engine, ServedEngine)
         check_capabilities(engine, section, repeatable=False, tensors=True, truncated=True)
         samplings: list[dict[str, Any]] = [{"top_p": 0.8}, {"top_k": 5}, {"temperature": 0.0}]
@@ -618,44 +591,40 @@ def test_the_supports_of_a_truncated_reply_follow_its_tokens(
     run(story)
     section = EngineSection(kind="vllm", options={"url": extended.url})
     with pytest.raises(UserError, match=r"start it with `--return-sampling-mask --enable-scale-out`"):
-        build_engine(section, lambda: model_of(build_model, 3), tokenizer, truncated=True)
+        build_engine(section, lambda: model_of(3), TOKENIZER, truncated=True)
 
 
 @in_a_loop
-async def test_a_stop_string_that_an_update_cuts_in_two_cuts_the_supports_too(
-    extended: StandIn, build_model: Build, tokenizer: Any
-) -> None:
+async def test_a_stop_string_that_an_update_cuts_in_two_cuts_the_supports_too(extended: StandIn) -> None:
     extended.supports = True
 
     section = EngineSection(kind="vllm", options={"url": extended.url})
-    engine = build_engine(section, lambda: model_of(build_model, 3), tokenizer, truncated=True)
+    engine = build_engine(section, lambda: model_of(3), TOKENIZER, truncated=True)
     assert isinstance(engine, ServedEngine)
     extended.hold = 2
     task = asyncio.create_task(replies(engine, BEFORE_A, max_tokens=8, stop=("dg",), top_p=0.9))
     await asyncio.to_thread(_until_writing, extended, 1)
     extended.hold = None
-    await engine.update_weights(weights_of(build_model, 3), 1)
+    await engine.update_weights(weights_of(3), 1)
     (got,) = await task
     assert (text_of(got.token_ids), got.versions, got.finish_reason) == ("adg", [0, 0, 1], "stop")
     assert got.supports == [[t, t + 1] for t in got.token_ids]
     await engine.close()
 
 
-def test_an_extension_of_the_users_is_refused(build_model: Build, tokenizer: Any) -> None:
+def test_an_extension_of_the_users_is_refused() -> None:
     options = {"python": sys.executable, "arguments": ["--worker-extension-cls=mine.Extension"]}
     with pytest.raises(UserError, match="leave `--worker-extension-cls` out"):
-        build_engine(EngineSection(kind="vllm", options=options), lambda: build_model("llama"), tokenizer)
+        build_engine(EngineSection(kind="vllm", options=options), lambda: tiny_model("llama"), TOKENIZER)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])
-def test_the_weights_of_the_model_are_those_of_the_folder(
-    architecture: str, build_model: Build, tokenizer: Any, tmp_path: Path
-) -> None:
-    model = build_model(architecture)
-    folder = ModelFolder(model, tokenizer, str(tmp_path))
+def test_the_weights_of_the_model_are_those_of_the_folder(architecture: str, tmp_path: Path) -> None:
+    model = tiny_model(architecture)
+    folder = ModelFolder(model, TOKENIZER, str(tmp_path))
     file = folder.files().folder / "model.safetensors"
     for seed in (1, 2):
-        new = build_model(architecture, seed=seed)
+        new = tiny_model(architecture, seed=seed)
         folder.update(new.named_parameters())
         assert folder.files().changes is None
         for name, tensor in folder_weights(folder.files().folder):

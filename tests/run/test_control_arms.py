@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.run.tiny_recipe import finished, timeless
-from whetstone.core.errors import UserError
 from whetstone.report.metrics import Record, read_metrics
 from whetstone.report.rollouts import read_rollouts, rollout_steps
 from whetstone.run.recipe import load_recipe
@@ -87,19 +86,6 @@ def test_an_arm_without_an_accepted_reply_ends_and_counts_its_groups(recipe: Pat
     for record in trained(out):
         assert record["dropped/rejected"] == record["group/sampled"] == 4
         assert record["group/trained"] == record["loss/updates"] == record["loss/replies"] == 0
-
-
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        (("flow={}",), r"`algorithm.preset: ssd` samples and trains one model in turn: remove `flow`"),
-        (("environment.kind=codegen_verifier", "verifier={}"), "remove `verifier`"),
-        (("engine.kind=vllm", "engine.placement=shared"), "set it to `apart`"),
-    ],
-)
-def test_what_an_arm_cannot_be_with_is_refused(recipe: Path, overrides: tuple[str, ...], said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        load_recipe(recipe, ["algorithm={preset: ssd}", *overrides])
 
 
 @pytest.mark.parametrize("name", ["quickstart-ssd", "quickstart-rejection-sft"])

@@ -23,6 +23,10 @@ TINY = Path(__file__).parents[2] / "recipes" / "tiny.yaml"
 PAGE = TINY.parents[1] / "docs" / "training.md"
 EXAMPLES = re.findall(r"```yaml\n(.*?)\n```\n", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
+SHARED = "engine.kind=vllm  engine.placement=shared"
+TWO_MODELS = "environment.kind=codegen_verifier  verifier={}"
+ARM = "algorithm={preset: ssd}"
+
 
 def tiny(*overrides: str) -> Recipe:
     recipe = load_recipe(TINY, overrides)
@@ -97,7 +101,11 @@ def test_training_problems_are_evaluated_only_on_request(evaluation: str, sizes:
         ("engine.options.cache=9", "`engine.options.cache`; did you mean `engine.options.cache_mb`"),
         ("engine.options.max_batch=0", "`engine.options.max_batch`: .*greater than or equal to 1"),
         ("trainer.keep_best=heldout/pas@1", "does not measure .*; did you mean `heldout/pass@1`"),
-        ("{trainer.keep_best=train/pass@1,evaluation.train_problems=0}", "there are heldout/pass@1"),
+        ("trainer.keep_best=train/pass@1  evaluation.train_problems=0", "there are heldout/pass@1"),
+        (
+            "trainer.keep_best=heldout/pass@1  evaluation.every=3  trainer.checkpoint_every=2",
+            "keep_best.*multiple of `trainer.checkpoint_every`",
+        ),
         ("trainer.passes=2", "`steps` and `passes`"),
         ("data.build=nothing.yaml", "makes the folder of `train`"),
         ("data={build: nothing.yaml, train: sets/none}", "`data.build`: nothing.yaml"),
@@ -105,12 +113,19 @@ def test_training_problems_are_evaluated_only_on_request(evaluation: str, sizes:
         ("stages=[{name: a, sampling: {max_tokens: 0}}]", "`stages.0.sampling.max_tokens`"),
         ("stages=[{name: a}, {name: a}]", "two of `stages` are called `a`"),
         ("stages=[{nam: a}]", "stages.0.nam`; did you mean"),
+        ("engine.placement=shared", "`engine.placement: shared` is for sglang and vllm; `torch` runs"),
+        (f"{SHARED}  flow={{}}", "with `flow` both run concurrently: set it to `apart`"),
+        (f"{SHARED}  {TWO_MODELS}", "two models cannot have `engine.placement: shared`"),
+        ("engine.placement=beside", "engine.placement"),
+        (f"{ARM}  flow={{}}", "`algorithm.preset: ssd` samples and trains one model in turn: remove `flow`"),
+        (f"{ARM}  {TWO_MODELS}", "remove `verifier`"),
+        (f"{ARM}  {SHARED}", "set it to `apart`"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_path(override: str, message: str) -> None:
-    several = override.strip("{}").split(",") if override.startswith("{") else [override]
+    """Two spaces part two overrides."""
     with pytest.raises(UserError, match=message):
-        tiny(*several)
+        tiny(*override.split("  "))
 
 
 def test_a_set_is_sampled_as_it_says_and_else_as_the_run_is_evaluated() -> None:
