@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import torch
 
-from tests.trainer.tiny_models import random_batch, sample, tiny_llama
+from tests.trainer.tiny_models import first_gradients, random_batch, sample, tiny_llama
 from tests.trainer.written_out import POLICY_GRADIENTS, said_by
 from whetstone.algorithm.algorithm import Algorithm, Losses, LossInputs
 from whetstone.algorithm.loss import token_weights
@@ -54,16 +54,7 @@ def gradients(spec: Algorithm, batch: Batch, **settings: Any):
         temperature=0.8,
         max_tokens=MAX_TOKENS,
     )
-    caught: dict[str, torch.Tensor] = {}
-
-    def catch(lr: float) -> float:
-        for (name, _), g in zip(trainer.model.named_parameters(), trainer.optimizer._gradients, strict=True):
-            caught.setdefault(name, g.clone())
-            g.zero_()
-        return 0.0
-
-    trainer.optimizer.update = catch
-    return caught, trainer.step(batch)
+    return first_gradients(trainer, batch, applied=False)
 
 
 def near(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], tolerance: float = 1e-5) -> bool:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from tests.trainer.tiny_models import VOCABULARY, random_batch, sample, tiny_llama
+from tests.trainer.tiny_models import VOCABULARY, first_gradients, random_batch, sample, tiny_llama
 from whetstone.algorithm.algorithm import Algorithm
 from whetstone.algorithm.named import algorithm_named
 from whetstone.core.errors import UserError
@@ -33,21 +33,7 @@ def make(
 
 
 def gradients(trainer: Trainer, batch: Batch) -> dict[str, torch.Tensor]:
-    """The gradient of the step's only update, caught before it is applied."""
-    caught = {}
-    update = trainer.optimizer.update
-
-    def catch(lr):
-        for (name, _), gradient in zip(
-            trainer.model.named_parameters(), trainer.optimizer._gradients, strict=True
-        ):
-            caught[name] = gradient.clone()
-        return update(lr)
-
-    trainer.optimizer.update = catch
-    trainer.step(batch)
-    trainer.optimizer.update = update
-    return caught
+    return first_gradients(trainer, batch)[0]
 
 
 def naive_gradients(batch: Batch, spec: Algorithm, temperature: float) -> dict[str, torch.Tensor]:
@@ -212,19 +198,8 @@ def test_several_updates_keep_the_ratio_against_the_start_of_the_step():
 
 def test_the_old_log_probs_path_gives_the_same_first_gradient_as_the_detach_trick():
     batch = random_batch(5)
-    trainer = make()
-    whole = gradients(trainer, batch)
-    two = make(epochs=2)
-    first = {}
-    update = two.optimizer.update
-
-    def catch(lr):
-        for (name, _), g in zip(two.model.named_parameters(), two.optimizer._gradients, strict=True):
-            first.setdefault(name, g.clone())
-        return update(lr)
-
-    two.optimizer.update = catch
-    two.step(batch)
+    whole = gradients(make(), batch)
+    first = gradients(make(epochs=2), batch)
     assert close(whole, first)
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from whetstone.core.sample import Batch, FinishReason, Group, Routing, Sample
+from whetstone.trainer.trainer import Trainer
 
 VOCABULARY = 61
 
@@ -88,3 +89,29 @@ def routed(batch: Batch, seed: int = 0) -> Batch:
         return replace(group, samples=samples, prompt_routing=experts(len(group.prompt_ids)))
 
     return replace(batch, groups=[with_experts(group) for group in batch.groups])
+
+
+def first_gradients(
+    trainer: Trainer, batch: Batch, *, applied: bool = True
+) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+    """The gradients of a step's first update, caught before it is applied, and the step's metrics.
+
+    applied: whether updates are made; otherwise the weights stay.
+    """
+    caught: dict[str, torch.Tensor] = {}
+    optimizer = trainer.optimizer
+    update = optimizer.update
+
+    def catch(lr: float) -> float:
+        named, gradients = trainer.model.named_parameters(), optimizer._gradients
+        for (name, _), gradient in zip(named, gradients, strict=True):
+            caught.setdefault(name, gradient.clone())
+            if not applied:
+                gradient.zero_()
+        return update(lr) if applied else 0.0
+
+    optimizer.update = catch
+    try:
+        return caught, trainer.step(batch)
+    finally:
+        optimizer.update = update
