@@ -11,7 +11,7 @@ from tests.drawn import draw_cases, draw_tiers
 
 # Timing never decides a test, however busy the machine is.
 settings.register_profile(
-    "standard", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "standard", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("thorough", settings.get_profile("standard"), max_examples=100)
 settings.register_profile("fast", settings.get_profile("standard"), max_examples=15)

@@ -116,14 +116,14 @@ def excused(trial: AttackTrial) -> bool:
 
 @pytest.mark.process
 @pytest.mark.drawn(1)
-@pytest.mark.parametrize("quarter", range(QUARTERS))
-def test_cases_in_one_process_let_no_attack_in(corpus: Corpus, quarter: int) -> None:
+@pytest.mark.parametrize("part", range(2 * QUARTERS))
+def test_cases_in_one_process_let_no_attack_in(corpus: Corpus, part: int) -> None:
     """Where there is more than one case and the program is Python; all else is judged as above."""
     several = [
         t for t in corpus_trials(corpus) if t.program.language == "python" and case_count(t.problem) > 1
     ]
     assert len(several) > 100
-    assert failures(several[quarter::QUARTERS], fork_per_case=False) == {}
+    assert failures(several[part :: 2 * QUARTERS], fork_per_case=False) == {}
 
 
 def attack_trial(corpus: Corpus, **fields: Any) -> AttackTrial:

@@ -144,6 +144,7 @@ def test_a_measurement_that_fails_is_recorded_and_the_section_goes_on(context: S
     ]
 
 
+@pytest.mark.extended
 def test_each_usable_kernel_is_compared_with_blocks(
     context: SectionContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:

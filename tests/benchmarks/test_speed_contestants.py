@@ -44,6 +44,7 @@ def accepted(name: str, flags: list[str], *sources: str) -> int:
     return answer["accepted"]
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", ["whetstone", "sequence", "python-sei", "python"])
 def test_judges_accept_what_is_right_and_nothing_else(name: str) -> None:
     assert accepted(name, [], RIGHT, "print(3)", "print(", RIGHT) == 2

@@ -72,6 +72,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
+@pytest.mark.extended
 def test_judge_and_doctor_work_without_torch(base: Path, tmp_path: Path) -> None:
     for name in ("torch", "pyarrow", "hypothesis"):
         absent = subprocess.run([str(base / "python"), "-c", f"import {name}"], capture_output=True)

@@ -46,7 +46,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_would_stop_a_run_is_refused(
     what: str, files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -193,6 +193,7 @@ def test_startup_errors_need_no_torch(arguments: list[str], status: int, words: 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("role", ["rollout", "trainer"])
 def test_a_role_meets_its_flow_before_it_loads_torch(role: str, tmp_path: Path) -> None:
     recipe, environment = write_async_recipe(tmp_path), {"WHETSTONE_FLOW_TOKEN": "right"}

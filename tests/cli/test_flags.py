@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from msgspec import Meta, Struct
 
-from whetstone.cli.flags import add_command, run_command
+from whetstone.cli.flags import add_command, bound_command
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
 from whetstone.core.settings import Count, NonEmpty, Section, Share, Temperature
@@ -45,7 +45,7 @@ def parsed(*argv: str) -> tuple[Reading, Speed]:
     run.__annotations__.update(reading=Reading, speed=Speed)
     parser = argparse.ArgumentParser()
     add_command(parser.add_subparsers(), "read", run, help="read")
-    assert run_command(parser.parse_args(["read", *argv])) == 0
+    assert bound_command(parser.parse_args(["read", *argv]))() == 0
     return taken[0], taken[1]
 
 

@@ -68,6 +68,7 @@ def test_an_input_is_never_the_output_by_whatever_name(
     assert read.read_bytes() == before
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.process
 @pytest.mark.parametrize("verb", VERBS)
 def test_what_is_there_is_replaced_only_where_that_was_asked_for(
@@ -146,6 +147,7 @@ def fill(folder: Path) -> None:
                 return
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.process
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_full_disk_ends_with_a_message_and_what_was_there(
@@ -175,6 +177,7 @@ def test_a_dataset_that_finds_no_room_is_a_message(
     assert [path.name for path in small_disk.rglob("*") if path.is_file()] == ["ballast"]
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.process
 @pytest.mark.parametrize("out", ["out", "out.jsonl", "out.jsonl.gz", "out.parquet"])
 def test_a_set_that_outgrows_the_disk_leaves_nothing(
@@ -233,6 +236,7 @@ def test_a_report_does_not_replace_files_of_its_run(
     assert main(["report", str(tmp_path), "--out", page, "--replace"]) == 0
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_a_model_that_does_not_fit_leaves_no_part_of_itself(tmp_path: Path) -> None:
     pytest.importorskip("torch")

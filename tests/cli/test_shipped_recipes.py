@@ -22,6 +22,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.drawn(7)
 @pytest.mark.parametrize("name", shipped_names())
 def test_a_recipe_is_what_its_name_says_wherever_one_is(name: str) -> None:
     recipe = load_recipe(name)

@@ -38,6 +38,7 @@ def test_the_way_in_loads_nothing_heavy(word: str) -> None:
     assert len([name for name in modules if name.startswith("whetstone")]) <= 10
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_help_of_a_verb_loads_no_torch_and_no_other_verb(verb: str) -> None:
     modules = loaded(verb, "--help")
@@ -60,6 +61,7 @@ def test_a_closed_pipe_is_a_quiet_end(words: str) -> None:
     assert (run.returncode, said) == (0, "")
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(

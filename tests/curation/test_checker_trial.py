@@ -50,6 +50,7 @@ def test_a_right_checker_is_kept_with_its_evidence(judge: Judge, source: str) ->
     assert evidence.summary().startswith("accepts 2 references on 4 cases and 20 layouts; refuses ")
 
 
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_wrong_checker_is_rejected_with_a_reason(judge: Judge, name: str) -> None:
     source, reason = REFUSED[name]

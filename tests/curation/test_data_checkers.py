@@ -163,6 +163,7 @@ def error_of(capsys: pytest.CaptureFixture[str], call: Callable[[], object]) -> 
     return capsys.readouterr().err
 
 
+@pytest.mark.extended
 def test_errors_name_the_way_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

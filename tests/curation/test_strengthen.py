@@ -90,6 +90,7 @@ def strengthener(runs: Runs) -> Iterator[Strengthener]:
         yield Strengthener(runs, answers, EFFORT)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.process
 @pytest.mark.parametrize("problem", [LARGEST, DISTINCT, REVERSED, MEANS], ids=lambda p: p.id)
 def test_a_wrong_program_that_was_accepted_is_rejected_and_the_right_one_is_not(

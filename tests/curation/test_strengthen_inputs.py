@@ -82,6 +82,7 @@ def test_wide_inputs_have_constants_of_the_reference() -> None:
     )
 
 
+@pytest.mark.extended
 def test_grids_of_one_size_get_other_sizes_in_wide_inputs() -> None:
     grids = [[[[number, 2], [3, number]]] for number in range(5)]
     assert {len(each[0]) for each in made(grids)} == {2}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from whetstone.cli.flags import run_command
+from whetstone.cli.flags import bound_command
 from whetstone.cli.main import parse_arguments
 
 
 def whetstone_data(*argv: str | Path) -> int:
-    return run_command(parse_arguments(["data", *map(str, argv)]))
+    return bound_command(parse_arguments(["data", *map(str, argv)]))()

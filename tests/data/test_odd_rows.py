@@ -74,7 +74,7 @@ def check(name: str, good: list[Row], odd: Row, file: Path) -> None:
     assert [one.id for one in read_problems(file)] == [one.id for one in problems]
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize(("name", "file"), [pair for pair in SOURCE_FIXTURES if pair[0] != "kattis"])
 def test_a_row_with_any_value_in_any_field_is_imported_or_dropped(
     name: str, file: str, tmp_path: Path

@@ -30,7 +30,7 @@ from whetstone.judge import Judge
 
 MINIMUM = 240
 GRAM = 10
-PARTS = 6
+PARTS = 12
 SPLITS = ("train", "heldout")
 
 

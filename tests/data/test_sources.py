@@ -98,6 +98,7 @@ def test_rows_become_the_expected_problems_which_files_hold(name: str, fixture: 
     assert all(one.action == "drop" and one.detail and one.source == name for one in decisions)
 
 
+@pytest.mark.drawn(10)
 @pytest.mark.process
 @pytest.mark.parametrize(("name", "fixture"), SOURCE_FIXTURES)
 def test_the_judge_accepts_references_and_rejects_wrong_programs(

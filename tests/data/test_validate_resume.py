@@ -71,6 +71,7 @@ def decisions_of(dataset: Path) -> list[tuple[str, str, str]]:
     return [(d.problem_id, d.action, d.reason) for d in read_decisions(dataset / "decisions.jsonl")]
 
 
+@pytest.mark.extended
 def test_a_validation_that_was_killed_ends_with_the_same_result(
     source: Path, tmp_path: Path, judge: Judge
 ) -> None:

@@ -51,6 +51,7 @@ def drained(
     return replies, most
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("architecture", ["llama", "phi3"])
 def test_the_cache_stays_within_its_bytes_and_every_reply_is_the_same(
     architecture: str, build_model: Build, tokenizer: Any

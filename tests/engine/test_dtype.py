@@ -43,6 +43,7 @@ def test_instructions_are_read_from_the_flags_alone(cpuinfo: str, flags: list[st
     assert cpu_bf16_flags(cpuinfo) == flags
 
 
+@pytest.mark.extended
 def test_a_masked_processor_computes_in_float32() -> None:
     """``ATEN_CPU_CAPABILITY`` is read once a process, when torch chooses its kernels."""
     code = (

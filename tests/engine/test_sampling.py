@@ -33,6 +33,7 @@ def kept_shares(logits: list[float], p: Sampling) -> list[float]:
     return [share.get(i, 0.0) for i in range(len(logits))]
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize(
     "p", [params(), params(0.5), params(2.0, top_k=3), params(top_p=0.7), params(1.5, top_k=6, top_p=0.8)]
 )

@@ -306,7 +306,7 @@ def test_a_server_of_ones_own_starts_with_the_weights_and_ends_with_the_engine(
     assert not any(_alive(pid) for pid in children)
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.extended
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_server_of_ones_own_computes_in_the_dtype_of_the_run(
     dtype: torch.dtype, package: dict[str, str]

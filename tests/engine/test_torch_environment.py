@@ -30,6 +30,7 @@ print(sleep_while_waiting(), os.environ.get("OMP_WAIT_POLICY"))
     )
 
 
+@pytest.mark.extended
 def test_compiled_kernels_of_many_shapes_do_not_pile_up() -> None:
     code = """
 import sys

@@ -256,6 +256,7 @@ def overrides(sets: Path, out: Path) -> list[str]:
     ]
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_a_run_trains_evaluates_and_reports(
     sets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -170,8 +170,8 @@ def test_a_hostile_text_is_read_in_linear_time(kind: str) -> None:
             assert is_linear(read, HOSTILE[kind]), name
 
 
+@pytest.mark.extended
 @pytest.mark.cost
-@pytest.mark.drawn(1)
 @pytest.mark.parametrize("seed", range(2))
 def test_a_search_finds_no_text_that_takes_longer(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reply_search, "TOKENS", TOKENS)

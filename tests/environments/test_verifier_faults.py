@@ -73,7 +73,7 @@ CHECKERS: dict[str, tuple[Checker, str]] = {
 }
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(4)
 @pytest.mark.process
 @pytest.mark.parametrize("name", CHECKERS)
 @pytest.mark.parametrize("variant", ["v3", "astraflow_v2"])

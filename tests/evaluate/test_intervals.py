@@ -49,6 +49,7 @@ def test_covers_one_reply_to_each_problem_at_every_rate(size: int) -> None:
         assert held >= 0.95 - 1e-6, rate
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("alike", [0.0, 0.4])  # share of the variance that lies between problems
 @pytest.mark.parametrize("rate", [0.03, 0.1, 0.97])
 def test_covers_eight_replies_to_each_of_twenty_problems(rate: float, alike: float) -> None:

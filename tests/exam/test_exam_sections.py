@@ -72,6 +72,7 @@ def test_a_grader_without_limits_gives_no_answer() -> None:
     assert one.outcome == Outcome.RIGHT
 
 
+@pytest.mark.extended
 @pytest.mark.process
 @pytest.mark.usefixtures("protection")
 def test_a_comparison_in_quadratic_time_gives_no_answer() -> None:

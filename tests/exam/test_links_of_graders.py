@@ -83,7 +83,7 @@ def answer(made: CallableTarget, source: str) -> Answer:
     return made.submit(problem, Program("python", source)).result(timeout=ENOUGH_S)
 
 
-@pytest.mark.drawn(5)
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", FORGED)
 def test_lines_that_a_program_writes_to_the_link_change_no_later_answer(name: str) -> None:
     with target() as made:

@@ -79,6 +79,7 @@ def test_a_process_that_took_over_the_number_of_an_ended_one_is_not_taken_for_it
     assert find_leftovers(read_traces(), [(own, 1)], grace_s=0.0) == {}
 
 
+@pytest.mark.extended
 def test_the_command_reports_and_says_by_its_status_whether_the_judge_held(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

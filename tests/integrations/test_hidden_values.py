@@ -232,6 +232,7 @@ SURFACES = {
 NOT_SHOWN = {"rows", "settings", "reward_url"}
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("name", SURFACES)
 def test_an_integration_shows_no_expected_value(
     name: str, judge: Remembers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -293,6 +294,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("kind", OPTIONS)
 def test_an_environment_shows_no_expected_value(kind: str) -> None:
     asked: list[str] = []

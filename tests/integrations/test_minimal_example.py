@@ -24,6 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_it_samples_judges_trains_and_serves_the_new_weights(model: Path) -> None:
     ended = subprocess.run(

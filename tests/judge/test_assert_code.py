@@ -37,6 +37,7 @@ CANNOT = {
 }  # fmt: skip
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize(("code", "why"), CANNOT.items())
 def test_code_that_needs_one_interpreter_is_refused_unless_a_reference_passes(
     judge: Judge, code: str, why: str

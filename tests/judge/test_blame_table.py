@@ -115,6 +115,7 @@ def cells(deciders: dict[str, dict[str, Any]]) -> list[tuple[str, str, Verdict, 
     ]
 
 
+@pytest.mark.drawn(40)
 @pytest.mark.parametrize(("protocol", "word", "alone", "proved"), cells(CHECKERS))
 def test_a_checker(judge: Judge, protocol: str, word: str, alone: Verdict, proved: Verdict) -> None:
     def verdict(given: str, printed: str) -> tuple[Verdict, str]:
@@ -128,6 +129,7 @@ def test_a_checker(judge: Judge, protocol: str, word: str, alone: Verdict, prove
     assert (always[0], always[1].startswith(failed)) == (alone, False), always
 
 
+@pytest.mark.drawn(40)
 @pytest.mark.parametrize(("protocol", "word", "alone", "proved"), cells(TALKS))
 def test_an_interactor(judge: Judge, protocol: str, word: str, alone: Verdict, proved: Verdict) -> None:
     def verdict(given: str, printed: str, *references: str) -> tuple[Verdict, str]:

@@ -61,6 +61,7 @@ def test_every_name_of_the_schema_is_there() -> None:
     assert sorted(get_args(StandardCheckerName)) == NAMES == sorted(MODELS)
 
 
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_decides_as_the_second_opinion(name: str) -> None:
     @settings(max_examples=250, deadline=None)

@@ -115,6 +115,7 @@ def test_a_reply_without_a_program_has_none(name: str, text: str) -> None:
     assert visible is None or extract_program(visible) is None
 
 
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize(
     "text",
     [

@@ -23,6 +23,7 @@ DATA = data_beside(__file__)
 PROGRAMS: dict[str, str] = DATA["programs"]
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.process
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_that_imports_packages_is_accepted(tier_judge: Judge, name: str) -> None:

@@ -190,7 +190,7 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 
 
 @pytest.mark.cost
-@pytest.mark.drawn(10)
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_reply_is_read_in_linear_time(kind: str) -> None:
     reply = HOSTILE[kind](LENGTH)
@@ -200,8 +200,8 @@ def test_a_hostile_reply_is_read_in_linear_time(kind: str) -> None:
             assert is_linear(read, HOSTILE[kind]), name
 
 
+@pytest.mark.extended
 @pytest.mark.cost
-@pytest.mark.drawn(1)
 @pytest.mark.parametrize("seed", range(2))
 def test_a_search_finds_no_reply_that_is_dear_to_read(seed: int) -> None:
     """The search runs for 2.5 s of CPU time. It was run for ten minutes by hand."""

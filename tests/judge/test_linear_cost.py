@@ -256,6 +256,7 @@ def test_output_in_small_pieces_costs_no_more_than_in_large_ones(keep_last: int 
     assert any(takes(40_000) < 5.0 for _ in range(3))
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.process
 @pytest.mark.skipif(sys.byteorder != "little", reason="the answer is written by hand")
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ SHOWN = {
 }
 
 
+@pytest.mark.drawn(25)
 @pytest.mark.process
 @pytest.mark.parametrize("shown", SHOWN)
 @pytest.mark.parametrize("tests", TESTS)

@@ -137,7 +137,7 @@ def test_with_a_deadline(judge_of_tier: Judge, kind: str) -> None:
     assert unpaid(judge_of_tier, named, deadline_s=DEADLINE_S) == {}
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.extended
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_a_deadline(judge_of_tier: Judge, kind: str) -> None:
     """What waits is ended by a wall clock limit of 12 s; one case of it is enough."""

@@ -115,6 +115,7 @@ def apart(judgement: Judgement) -> tuple[Verdict, bool]:
     return judgement.verdict, judgement.shared_interpreter
 
 
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize(("imports", "value", "claim"), VALUES.values(), ids=VALUES)
 def test_a_value_of_a_library_reaches_the_test(judge: Judge, imports: str, value: str, claim: str) -> None:
     source = f"{imports}def f(given=None):\n    return {value} if given is None else given == {value}\n"

@@ -193,6 +193,7 @@ def test_a_run_resumed_on_a_machine_of_the_other_kind_keeps_its_dtype(
     assert "from step 1" in output
 
 
+@pytest.mark.extended
 def test_another_explicit_dtype_is_refused_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

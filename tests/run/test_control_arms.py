@@ -78,6 +78,7 @@ def test_a_resumed_arm_equals_an_uninterrupted_one(arm: Path, recipe: Path, tmp_
     assert replies(out) == replies(arm)
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_an_arm_without_an_accepted_reply_ends_and_counts_its_groups(recipe: Path, tmp_path: Path) -> None:
     """The model of this recipe solves nothing."""

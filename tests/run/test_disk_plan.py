@@ -58,6 +58,7 @@ def needed(recipe: Path, *overrides: str) -> int:
     return low
 
 
+@pytest.mark.extended
 def test_the_plan_is_the_size_of_the_checkpoints(recipe: Path, done: Path, tmp_path: Path) -> None:
     one = size(done / "checkpoints" / "step-5")
     # Two that are kept, and the one that is written.
@@ -70,6 +71,7 @@ def test_the_plan_is_the_size_of_the_checkpoints(recipe: Path, done: Path, tmp_p
     assert needed(recipe, f"out={done}") == 0
 
 
+@pytest.mark.extended
 def test_adapters_need_less_and_the_starting_weights_count(recipe: Path, tmp_path: Path) -> None:
     whole, adapters = (needed(recipe, f"out={tmp_path}", *more) for more in ((), (LORA,)))
     assert adapters < whole / 2
@@ -77,7 +79,7 @@ def test_adapters_need_less_and_the_starting_weights_count(recipe: Path, tmp_pat
     assert whole < reference < whole * 4 / 3
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("overrides", "share", "lowered"),
     [

@@ -68,6 +68,7 @@ def training_rows(config: Any, *, ranks: int = 1, **trainer: Any) -> dict[str, i
     return {name: row["training"] for name, row in plan.rows.items()}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_a_few_equal_layers_give_the_memory_of_many(
     checkpointing: bool, monkeypatch: pytest.MonkeyPatch
@@ -117,6 +118,7 @@ def test_the_page_has_the_figures_of_the_plan() -> None:
     assert "\n".join(recipe_table(PLANNED)) in page, "benchmarks/memory.py --recipes prints the table"
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("name", "gigabytes"),
     [
@@ -140,6 +142,7 @@ def refusals(*overrides: str) -> list[str]:
     return memory_errors(load_recipe(TINY, overrides), lambda _: None)
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_the_dry_run_prints_the_memory_of_each_device_and_the_keys(
     capsys: pytest.CaptureFixture[str],
@@ -175,6 +178,7 @@ def test_what_cannot_fit_is_refused_with_what_changes_the_largest_part() -> None
     assert refusals("machine.memory_gb=0.2", "trainer.micro_batch_tokens=512") == []
 
 
+@pytest.mark.extended
 def test_a_cache_without_room_for_a_reply_is_refused() -> None:
     [fault] = refusals("engine.options={cache_mb: 1}", "machine.memory_gb=10")
     assert "raise `engine.options.cache_mb`" in fault
@@ -216,6 +220,7 @@ def test_a_server_that_cannot_hold_its_weights_is_refused() -> None:
         recipe_plans("scalebox-qwen3-30b-a3b", [few])
 
 
+@pytest.mark.extended
 def test_a_server_takes_its_share_while_the_trainer_works_only_if_it_does_not_sleep() -> None:
     [(_, asleep)] = recipe_plans("scalebox-qwen3-30b-a3b")
     [(_, awake)] = recipe_plans("scalebox-qwen3-30b-a3b", ["engine.placement=apart"])

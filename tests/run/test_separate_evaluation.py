@@ -103,6 +103,7 @@ def test_a_run_that_goes_on_inline_keeps_the_baseline_of_the_other_process(
     assert shown[0]["eval/heldout/pass@1"] == pass_at_1
 
 
+@pytest.mark.extended
 def test_a_baseline_whose_weights_are_gone_is_said_to_be_missing(
     runs: tuple[Path, Path], tmp_path: Path
 ) -> None:

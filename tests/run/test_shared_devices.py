@@ -15,6 +15,7 @@ pytestmark = pytest.mark.process
 SHARED = ("engine.kind=vllm", "engine.placement=shared")
 
 
+@pytest.mark.extended
 def test_a_run_lets_the_server_sleep_once_a_step_and_wakes_it_with_the_new_weights(tmp_path: Path) -> None:
     with listening(StandIn("vllm")) as server:
         done = run(

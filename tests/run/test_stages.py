@@ -81,6 +81,7 @@ def test_the_best_by_what_an_environment_does_not_report_names_what_it_does() ->
     assert best_step(rewards, "heldout/reward") == 0
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_a_stage_that_is_done_is_left_and_the_next_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

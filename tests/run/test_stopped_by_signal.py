@@ -129,6 +129,7 @@ def test_stopped_in_every_step_it_is_still_the_uninterrupted_run(
     assert timeless(out / "metrics.jsonl") == timeless(uninterrupted / "metrics.jsonl")
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_the_second_signal_stops_at_once_and_leaves_the_last_checkpoint(recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
@@ -159,6 +160,7 @@ def test_before_the_first_step_a_signal_stops_at_once(recipe: Path, tmp_path: Pa
     assert not (out / "checkpoints").exists()
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_a_stage_that_is_stopped_is_not_followed_by_the_next(recipe: Path, tmp_path: Path) -> None:
     stages = "stages=[{name: short, trainer: {steps: 40}}, {name: long, trainer: {steps: 3}}]"
@@ -200,7 +202,7 @@ def test_ranks_stop_after_the_same_step_whichever_is_told(whom: str, recipe: Pat
     assert last_step(two) == 5
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.extended
 @pytest.mark.process
 @pytest.mark.parametrize("number", SIGNALS)
 def test_two_models_save_the_same_step(number: int, tmp_path: Path) -> None:

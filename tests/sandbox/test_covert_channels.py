@@ -42,6 +42,7 @@ SEND: str = SHARED["texts"]["send"]
 RECEIVE: str = SHARED["texts"]["receive"]
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("name", SHARED["channel"])
 def test_a_number_does_not_cross(tier: Tier, name: str) -> None:
     channel = SHARED["channel"][name]

@@ -41,6 +41,7 @@ def sessions(tier: Tier) -> Iterator[PythonSessions]:
     sessions.close_now()
 
 
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_ends_at_most_its_own_session_and_its_twin_works(
     sessions: PythonSessions, tier: Tier, name: str

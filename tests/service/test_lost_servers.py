@@ -32,6 +32,7 @@ def relays(tmp_path: Path) -> Iterator[list[TcpRelay]]:
         yield found
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_a_program_that_ends_its_servers_is_a_judge_error_after_four_losses(relays: list[TcpRelay]) -> None:
     with JudgeClient([relay.url for relay in relays]) as client:

@@ -106,6 +106,7 @@ def computed(kernel: Kernel, inputs: list[Tensor], plan: AttentionPlan) -> list[
     return [out, *torch.autograd.grad(out, inputs, slope.to(out.dtype))]
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", KERNELS)
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
@@ -221,6 +222,7 @@ def wrong_shape(*row: Any) -> Tensor:
     return varlen_attention(*row)[1:]
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("windowed", [False, True])
 @pytest.mark.parametrize("name", KERNELS)

@@ -70,7 +70,7 @@ def test_compiled_layers_replay_recorded_experts() -> None:
     assert counters["frames"]["ok"] > 2
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.extended
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("settings", [{}, {"activation_checkpointing": True}], ids=["plain", "checkpointed"])
 def test_a_step_with_compiled_layers_is_that_without(settings: dict[str, Any]) -> None:

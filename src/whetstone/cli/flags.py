@@ -2,7 +2,7 @@
 
 A command is a function whose parameters are settings classes: pydantic sections, or msgspec structs where
 the import of pydantic would cost too much. ``add_command`` adds a flag for every field of these classes, and
-``run_command`` calls the function with the validated settings.
+``bound_command`` returns the function with the validated settings.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import types
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -59,17 +60,19 @@ def add_command(
 
 
 def set_command(parser: argparse.ArgumentParser, run: Callable[..., int]) -> None:
-    """Add the flags of the settings classes of ``run``, which ``run_command`` calls."""
+    """Add the flags of the settings classes of ``run``, which ``bound_command`` reads."""
     for kind in _settings_of(run):
         add_flags(parser, kind)
     parser.set_defaults(command=run)
 
 
-def run_command(args: argparse.Namespace) -> int:
-    """Run the command of a parsed command line and return its exit status. Raises UserError for invalid
-    values."""
+def bound_command(args: argparse.Namespace) -> Callable[[], int]:
+    """Return the command of a parsed command line with its settings; it returns its exit status.
+
+    ``main`` calls it, so that a traceback leads from there to the command. Raises UserError for invalid values.
+    """
     run: Callable[..., int] = args.command
-    return run(*(read_flags(kind, args) for kind in _settings_of(run)))
+    return partial(run, *(read_flags(kind, args) for kind in _settings_of(run)))
 
 
 def add_flags(parser: argparse.ArgumentParser, kind: type) -> None:

@@ -122,12 +122,12 @@ def _run(argv: Sequence[str]) -> int:
     bound_kernel_caches()
     sleep_while_waiting()  # otherwise waiting torch threads occupy the cores of the judge's workers
     _allow_open_files()
-    from whetstone.cli.flags import run_command  # imported by every verb, but not needed for `--version`
+    from whetstone.cli.flags import bound_command  # imported by every verb, but not needed for `--version`
 
     # Without this handler SIGTERM would end the process without its clean-up.
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return run_command(args)
+        return bound_command(args)()
     except UserError as error:
         print(f"whetstone: {error}", file=sys.stderr)
         return BAD_INPUT

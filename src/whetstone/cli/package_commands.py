@@ -16,7 +16,7 @@ def add_package_actions(actions: Any, verb: str) -> None:
 
 
 def add_package_command(subparsers: Any, name: str) -> None:
-    """Declare a command of ``PACKAGE_OF_COMMAND``, for ``run_command``."""
+    """Declare a command of ``PACKAGE_OF_COMMAND``, for ``bound_command``."""
     try:
         declare = load_command(name)
     except UserError as error:
