@@ -66,7 +66,7 @@ def finish(
 ) -> None:
     """Deliver the same group of a prompt for each model."""
     facts = facts_at(grant.problem, "", "", [*rewards], [3, 1], version)
-    groups = dict.fromkeys(scheduler.state.models, (facts, b"a group"))
+    groups: dict[str, tuple[GroupFacts, bytes]] = dict.fromkeys(scheduler.state.models, (facts, b"a group"))
     assert scheduler.deliver(replica, Delivery(grant.serial, grant.draw, groups), 0.0) == "taken"
 
 

@@ -69,7 +69,8 @@ def set_command(parser: argparse.ArgumentParser, run: Callable[..., int]) -> Non
 def bound_command(args: argparse.Namespace) -> Callable[[], int]:
     """Return the command of a parsed command line with its settings; it returns its exit status.
 
-    ``main`` calls it, so that a traceback leads from there to the command. Raises UserError for invalid values.
+    ``main`` calls it, so that a traceback leads from there to the command. Raises UserError for invalid
+    values.
     """
     run: Callable[..., int] = args.command
     return partial(run, *(read_flags(kind, args) for kind in _settings_of(run)))
