@@ -59,6 +59,7 @@ def decisions(out: Path) -> dict[str, ProblemDecision]:
     return {d.problem_id.removeprefix("made/"): d for d in read_decisions(out / "decisions.jsonl")}
 
 
+@pytest.mark.extended
 def test_valid_checkers_are_kept_and_others_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

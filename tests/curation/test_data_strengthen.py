@@ -39,6 +39,7 @@ def named(name: str) -> Problem:
     )
 
 
+@pytest.mark.extended
 def test_inputs_of_generators_are_held_to_the_same_rules_as_others(tmp_path: Path) -> None:
     by = {"good": GOOD, "invalid": INVALID, "hostile": HOSTILE, "stalls": STALLS, "none": "x = 1\n"}
     asked: list[str] = []

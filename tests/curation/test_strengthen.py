@@ -114,6 +114,7 @@ def test_a_wrong_program_that_was_accepted_is_rejected_and_the_right_one_is_not(
         assert runs.run(stronger, Program("python", other)).accepted
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_inputs_without_one_answer_of_all_references_are_no_tests(strengthener: Strengthener) -> None:
     plain = "def half(n):\n    return n // 2\n"
@@ -186,6 +187,7 @@ def test_an_empty_input_is_a_test_only_if_given_inputs_or_mutants_need_it(streng
     assert empties("def first(xs):\n    if not xs:\n        return xs\n    return xs[0]\n", cases) == 1
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_marks_are_inputs_only_if_the_reference_has_code_for_them(strengthener: Strengthener) -> None:
     keep = "def f(text):\n    made = ''\n    for c in text:\n        {}\n    return made\n"

@@ -50,6 +50,7 @@ def defective(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Validat
         return Validated(judge, tmp_path_factory.mktemp("defects"), problems, Policy(**QUICK))
 
 
+@pytest.mark.drawn(20)
 @pytest.mark.process
 @pytest.mark.parametrize(("reason", "problem"), defective_problems(), ids=lambda p: getattr(p, "id", str(p)))
 def test_a_defect_is_caught_and_named(defective: Validated, reason: str, problem: Problem) -> None:

@@ -118,6 +118,7 @@ def test_engine_and_trainer_agree_in_every_bit(
     assert tokens >= 180
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(("count", "micro_batch_tokens"), [(1, 4096), (2, 60), (3, 4096)])
 def test_they_agree_for_any_number_of_threads_and_size_of_micro_batches(
     count: int,
@@ -130,6 +131,7 @@ def test_they_agree_for_any_number_of_threads_and_size_of_micro_batches(
     assert differing(model, 5, micro_batch_tokens)[0] == 0
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("truncation", [{"top_p": 0.8}, {"top_k": 5}])
 def test_they_agree_over_the_supports_of_truncated_replies(

@@ -94,6 +94,7 @@ SENT: list[tuple[list[Any], str]] = [
 ]
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.process
 @pytest.mark.parametrize(("messages", "prompt"), SENT)
 def test_messages_of_common_agents_are_read(messages: list[Any], prompt: str) -> None:

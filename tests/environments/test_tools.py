@@ -553,6 +553,7 @@ DOUBLE_RESULTS = {
 ASSERTED_RESULTS = {"def f(x):\n    return x": "0 of 1 passed.\n\nExample 1: wrong answer.\nassert f(4) == 8"}
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("problem", "program", "result"),

@@ -155,6 +155,7 @@ def test_scalebox_decides_as_scalebox_does(texts: tuple[str, str]) -> None:
     assert _ours("grader:scalebox", *texts) is _scalebox(*texts)
 
 
+@pytest.mark.extended
 @settings(max_examples=1000, deadline=None)
 @given(_pairs(), _FLAGS)
 def test_kattis_decides_as_the_default_validator_does(texts: tuple[str, str], flags: dict[str, Any]) -> None:

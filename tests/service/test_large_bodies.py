@@ -77,6 +77,7 @@ def test_a_body_of_too_many_values_is_refused_before_they_are_made(
     assert server.ask("POST", "/v1/judge", _ONE)[1]["verdict"] == "accepted"
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_a_packed_body_of_too_many_values_is_refused_too(server: ServiceProcess) -> None:
     for many in (b"\x90", b"\x80", b"\x01", b"\xa0", b"\xc0", b"\xd9\x00"):

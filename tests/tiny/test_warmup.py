@@ -50,6 +50,7 @@ def test_every_step_is_reported() -> None:
     assert seen == list(enumerate(losses))
 
 
+@pytest.mark.extended
 def test_a_warmed_up_model_writes_whole_expressions_and_ends_them() -> None:
     model, tokenizer = untrained()
     settings = WarmupSection(steps=160, batch_size=16, lr=5e-3, wrong_share=0.0)

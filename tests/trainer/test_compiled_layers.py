@@ -97,6 +97,7 @@ def test_a_step_with_generated_code_is_that_without() -> None:
     check(trainer(compile=True), trainer().step(random_batch(0)))
 
 
+@pytest.mark.extended
 @needs_compiler
 def test_a_working_compiler_is_accepted() -> None:
     check_compiler(torch.device("cpu"))

@@ -64,6 +64,7 @@ def valid(run_dir: Path) -> list[str]:
     return [name for name in names(run_dir) if checkpoint_error(run_dir / "checkpoints" / name) is None]
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_a_damaged_checkpoint_does_not_count_among_those_to_keep(tmp_path: Path, kind: str) -> None:
     trainer = make_trainer()
@@ -124,6 +125,7 @@ def test_several_ranks_keep_the_last_valid_one(tmp_path: Path, beside: bool) -> 
     assert on_ranks(2, work) == [["step-1", "step-3"]] * 2
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_no_order_of_saves_and_damages_removes_a_valid_one_too_early(tmp_path: Path, seed: int) -> None:
     chance, trainer = random.Random(seed), make_trainer()

@@ -104,6 +104,7 @@ def masters(one: Trainer) -> torch.Tensor:
     return torch.cat([state[name].flatten() for name in sorted(state) if name.startswith("master/")])
 
 
+@pytest.mark.extended
 @apart
 def test_what_is_offloaded_lies_on_the_cpu_and_is_what_it_would_be_elsewhere() -> None:
     off, on = (trainer(moved(untied()), "grpo", offload=offload) for offload in (True, False))

@@ -104,7 +104,7 @@ CASES = {
 }
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.extended
 @pytest.mark.parametrize("case", CASES)
 def test_a_full_memory_names_phase_device_tokens_and_keys(case: str) -> None:
     said = said_within(SPARE, case)

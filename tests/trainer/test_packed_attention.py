@@ -46,6 +46,7 @@ def written_out(
     return (shares @ value[0].repeat_interleave(share, 0)).transpose(0, 1)[None]
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("sinks", [False, True])
 @pytest.mark.parametrize("cap", [None, 1.5])

@@ -96,6 +96,7 @@ def expect_the_formula(algorithm: Algorithm, chunk: int | None, limit: int) -> d
     return metrics
 
 
+@pytest.mark.drawn(14)
 @pytest.mark.parametrize(("chunk", "limit"), [(None, 4096), (3, 4096), (2, 20)])
 @pytest.mark.parametrize("preset", POLICY_GRADIENTS)
 def test_off_policy_gradients_are_those_of_the_formulas(preset, chunk, limit):
