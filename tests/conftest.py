@@ -1,6 +1,7 @@
 """Settings for every area of the suite."""
 
 import gc
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -71,5 +72,10 @@ class _LeftOut:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the count of the tests that are left out."""
+    """Register the count of the tests that are left out, and end on Ctrl-C even in the background.
+
+    A shell starts background jobs with SIGINT ignored, and tests of signals would fail there.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(_LeftOut(), "left-out")

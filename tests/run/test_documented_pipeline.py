@@ -31,6 +31,7 @@ def commands() -> list[list[str]]:
     return [shlex.split(line) for line in block[1].splitlines()]
 
 
+@pytest.mark.extended
 def test_the_block_goes_from_a_pipeline_to_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     monkeypatch.chdir(tmp_path)

@@ -49,6 +49,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "inline", folder / "separate"
 
 
+@pytest.mark.extended
 def test_training_is_the_same_to_the_byte(runs: tuple[Path, Path]) -> None:
     inline, separate = (timeless(folder / "metrics.jsonl") for folder in runs)
     assert [line for line in inline if '"eval"' not in line] == separate
