@@ -76,7 +76,8 @@ def check_limit(run: Runner, source: str, ended: EndReason, **limits: float) -> 
         result = run(source, **limits)
         assert result.ended is ended
         if ended is EndReason.CPU_LIMIT:
-            assert result.cpu_s >= CPU_S
+            # The kernel's clock of a process may lag behind those of its threads by a tick or two.
+            assert result.cpu_s >= 0.95 * CPU_S
         if (
             (result.cpu_s <= MOST_CPU_S)
             if ended is EndReason.CPU_LIMIT
