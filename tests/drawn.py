@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
+from tests.tiers import refusal
 from whetstone import __version__
-from whetstone.core.errors import SandboxUnavailable
-from whetstone.sandbox import Sandbox, Tier
+from whetstone.sandbox import Tier
 
 _ROOT = Path(__file__).parents[1]
-_LABELS = {tier.label for tier in Tier}
+_TIERS = {tier.label: tier for tier in Tier}
 
 
 @cache
@@ -35,19 +35,6 @@ def commit() -> str:
         return __version__
 
 
-@cache
-def offered_tiers() -> frozenset[str]:
-    """Return the labels of the tiers that this machine offers. Starts a sandbox at each."""
-    offered: set[str] = set()
-    for tier in Tier:
-        try:
-            Sandbox({}, tier=tier).close()
-        except SandboxUnavailable:
-            continue
-        offered.add(tier.label)
-    return frozenset(offered)
-
-
 def draw_tiers(items: Sequence[pytest.Item]) -> None:
     """Keep one tier of each test that runs at several, of those that the machine offers.
 
@@ -58,9 +45,10 @@ def draw_tiers(items: Sequence[pytest.Item]) -> None:
     for item in items:
         label = _tier_of(item)
         if label is not None and not _has_mark(item, "every_tier", "extended", "slow"):
-            groups[item.nodeid.replace(label, "", 1)][label] = item
+            test, _, case = item.nodeid.partition("[")
+            groups[f"{test}[{case.replace(label, '', 1)}"][label] = item
     for name, group in groups.items():
-        offered = sorted(group.keys() & offered_tiers()) or sorted(group)
+        offered = sorted(label for label in group if not refusal(_TIERS[label])) or sorted(group)
         file = name.partition("::")[0]
         _keep({group[Random(f"{commit()} {file}").choice(offered)]}, group.values())
 
@@ -100,6 +88,6 @@ def _tier_of(item: pytest.Item) -> str | None:
     for value in parameters.values():
         if isinstance(value, Tier):
             return value.label
-        if isinstance(value, str) and value in _LABELS:
+        if isinstance(value, str) and value in _TIERS:
             return value
     return None

@@ -1,25 +1,28 @@
-"""The isolation tiers of this machine as parameters of tests."""
+"""The isolation tiers as parameters of tests, and whether this machine offers them."""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
 
 import pytest
 
 from whetstone.core.errors import SandboxUnavailable
-from whetstone.sandbox import Tier, detect_tier
+from whetstone.sandbox import Sandbox, Tier
+
+ALL_TIERS = [pytest.param(tier, id=tier.label) for tier in Tier]
 
 
-def every_tier() -> list[Any]:
-    """The strongest tier of this machine, and the others, which are left to ``make test-slow``.
-
-    Empty where no sandbox can be made, so that the tests are skipped.
-    """
+@cache
+def refusal(tier: Tier) -> str:
+    """Return why this machine does not offer the tier; empty if it does. Starts a sandbox once."""
     try:
-        strongest = detect_tier()
-    except SandboxUnavailable:
-        return []
-    return [
-        pytest.param(tier, id=tier.label, marks=() if tier is strongest else pytest.mark.slow)
-        for tier in Tier
-    ]
+        Sandbox({}, tier=tier).close()
+    except SandboxUnavailable as refused:
+        return str(refused)
+    return ""
+
+
+def skip_unless_offered(tier: Tier) -> None:
+    """Skip the test if this machine does not offer the tier."""
+    if reason := refusal(tier):
+        pytest.skip(reason)

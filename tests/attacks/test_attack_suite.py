@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.tiers import every_tier
+from tests.tiers import ALL_TIERS, skip_unless_offered
 from whetstone.cli.main import main
-from whetstone.core.errors import SandboxUnavailable
 from whetstone.core.problem import Program, case_count, deciding_program
-from whetstone.judge import CaseJudgement, Judge, Judgement, Verdict
+from whetstone.judge import CaseJudgement, Judgement, Verdict
 from whetstone.judge.rpc import call, shared_interpreter
 from whetstone.sandbox import Tier
 from whetstone.testing.attacks import suite
@@ -54,13 +53,6 @@ def failures(chosen: list[AttackTrial], **options: Any) -> dict[str, str]:
     return {name: o.failure for name, o in zip(names, outcomes, strict=True) if o.failure}
 
 
-def needs(tier: Tier) -> None:
-    try:
-        Judge(1, tier=tier.label).close()
-    except SandboxUnavailable as refused:
-        pytest.skip(str(refused))
-
-
 def test_trials_need_the_language_of_the_checker_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def checkers(trials: list[AttackTrial]) -> set[str]:
         return {decides.language for trial in trials if (decides := deciding_program(trial.problem))}
@@ -78,9 +70,9 @@ def first_attacks(corpus: Corpus) -> Corpus:
 
 @pytest.mark.process
 @pytest.mark.every_tier
-@pytest.mark.parametrize("tier", list(Tier), ids=lambda tier: tier.label)
+@pytest.mark.parametrize("tier", ALL_TIERS)
 def test_the_first_attack_of_each_class_fails_on_every_tier(corpus: Corpus, tier: Tier) -> None:
-    needs(tier)
+    skip_unless_offered(tier)
     trials = corpus_trials(first_attacks(corpus))
     assert {trial.class_name for trial in trials} >= set(corpus.classes)
     assert failures(trials, tier=tier.label) == {}
@@ -92,17 +84,17 @@ QUARTERS = 4
 @pytest.mark.process
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize("quarter", range(QUARTERS))
-@pytest.mark.parametrize("tier", every_tier())
+@pytest.mark.parametrize("tier", ALL_TIERS)
 def test_every_program_of_the_corpus_gets_its_verdict(corpus: Corpus, tier: Tier, quarter: int) -> None:
-    needs(tier)
+    skip_unless_offered(tier)
     assert failures(corpus_trials(corpus)[quarter::QUARTERS], tier=tier.label) == {}
 
 
 @pytest.mark.extended
 @pytest.mark.process
 def test_the_weakest_tier_stops_the_attacks_that_leave_their_process(corpus: Corpus) -> None:
-    """Its layers are other ones than those of the tiers with namespaces. ``make test-slow`` has all tiers."""
-    needs(Tier.RESTRICTED)
+    """Its layers are other ones than those of the tiers with namespaces."""
+    skip_unless_offered(Tier.RESTRICTED)
     assert WITHIN_A_PROCESS.issubset(trial.class_name for trial in corpus_trials(corpus))
     outside = [t for t in corpus_trials(corpus) if t.class_name not in WITHIN_A_PROCESS or excused(t)]
     assert len(outside) > 800

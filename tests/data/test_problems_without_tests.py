@@ -102,6 +102,7 @@ def test_its_prompt_is_the_statement_alone() -> None:
     assert prompt_text(PROBLEM) == STATEMENT
 
 
+@pytest.mark.process
 def test_the_judge_refuses_it_and_names_the_remedy() -> None:
     with Judge(workers=1) as judge:
         # A reply without a program must be refused too, since it would count as a wrong one.

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from whetstone.core.errors import SandboxUnavailable
+from tests.tiers import ALL_TIERS, skip_unless_offered
 from whetstone.judge import Judge
-from whetstone.sandbox import Tier
 
 
 @pytest.fixture(scope="session")
@@ -17,12 +16,9 @@ def judge() -> Iterator[Judge]:
         yield judge
 
 
-@pytest.fixture(scope="module", params=list(Tier), ids=lambda tier: tier.label)
+@pytest.fixture(scope="module", params=ALL_TIERS)
 def tier_judge(request: pytest.FixtureRequest) -> Iterator[Judge]:
     """A judge on each tier of this machine."""
-    try:
-        judge = Judge(workers=1, tier=request.param.label)
-    except SandboxUnavailable as refused:
-        pytest.skip(str(refused))
-    with judge:
+    skip_unless_offered(request.param)
+    with Judge(workers=1, tier=request.param.label) as judge:
         yield judge

@@ -7,6 +7,9 @@ from typing import Any
 from whetstone.judge import Program
 
 LIMITS = {"cpu_s": 0.5, "memory_mb": 256.0, "output_mb": 1.0}
+"""Short, because programs spin until the limit."""
+AMPLE_LIMITS = {**LIMITS, "cpu_s": 10.0}
+"""For programs that must not reach their time limit; filling the memory takes long on a busy machine."""
 
 
 def stdin_problem(*cases: tuple[str, str], **fields: Any) -> dict[str, Any]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.judge.judge_problems import assert_problem, python
+from tests.judge.judge_problems import AMPLE_LIMITS, LIMITS, assert_problem, python
 from whetstone.judge import Judge, Verdict
 
 COUNT = 4
 ADD = assert_problem(asserts=[f"assert add({n}, {n + 1}) == {2 * n + 1}" for n in range(COUNT)])
 
 
-def verdicts(judge: Judge, source: str) -> list[str]:
-    return [case.verdict.value for case in judge.judge(ADD, python(source)).cases]
+def verdicts(judge: Judge, source: str, problem: dict[str, Any] = ADD) -> list[str]:
+    return [case.verdict.value for case in judge.judge(problem, python(source)).cases]
 
 
 def test_every_assert_has_its_own_verdict(judge: Judge) -> None:
@@ -61,7 +63,8 @@ def test_a_refused_assert_is_not_tried_again(judge: Judge) -> None:
 )
 def test_an_assert_that_ends_the_process_costs_only_itself(judge: Judge, when_two: str, verdict: str) -> None:
     source = f"def add(a, b):\n    if a == 2:\n        {when_two}\n    return a + b"
-    assert verdicts(judge, source) == ["accepted", "accepted", verdict, "accepted"]
+    problem = {**ADD, "limits": LIMITS if verdict == "time_limit" else AMPLE_LIMITS}
+    assert verdicts(judge, source, problem) == ["accepted", "accepted", verdict, "accepted"]
 
 
 def test_asserts_together_keep_the_limits_of_one(judge: Judge) -> None:

@@ -45,6 +45,7 @@ def judged_in_time(judge: Judge, problem: dict[str, Any], program: Any, **option
 
 
 @pytest.mark.process
+@pytest.mark.crowd
 def test_a_program_that_spins_in_every_case_has_failed(judge: Judge) -> None:
     judgement = judged_in_time(judge, stdin_problem(*THIRTY, limits=LIMITS), SPIN, deadline_s=5.0)
     assert (judgement.verdict, judgement.score) == (Verdict.TIME_LIMIT, 0.0)
@@ -72,6 +73,7 @@ def test_cases_that_were_accepted_before_the_deadline_earn_their_share(judge: Ju
 
 
 @pytest.mark.process
+@pytest.mark.crowd
 def test_a_first_run_that_a_limit_stopped_counts_when_there_is_no_time_to_confirm_it(judge: Judge) -> None:
     judgement = judged_in_time(judge, assert_problem(asserts=["assert f(1) == 1"]) | {"limits": LIMITS},
                                python("def f(x):\n    while True: pass"), deadline_s=1.7)  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.judge.judge_problems import python, stdin_problem
+from tests.judge.judge_problems import AMPLE_LIMITS, LIMITS, python, stdin_problem
 from whetstone.core.errors import UserError
 from whetstone.judge import Judge, Program, Verdict
 
@@ -60,7 +60,8 @@ def test_every_way_to_read_and_print_is_accepted(judge: Judge, source: str) -> N
     ],
 )
 def test_each_way_to_fail_has_its_verdict(judge: Judge, source: str, verdict: Verdict) -> None:
-    problem = stdin_problem(("3\n1 2 3\n", "6\n"))
+    limits = LIMITS if verdict is Verdict.TIME_LIMIT else AMPLE_LIMITS
+    problem = stdin_problem(("3\n1 2 3\n", "6\n"), limits=limits)
     judgement = judge.judge(problem, python(source))
     assert judgement.verdict is verdict, judgement
     assert judgement.score == 0.0

@@ -17,8 +17,7 @@ import pytest
 
 from tests.beside import data_beside
 from tests.judge.judge_problems import python
-from tests.tiers import every_tier
-from whetstone.core.errors import SandboxUnavailable
+from tests.tiers import ALL_TIERS, skip_unless_offered
 from whetstone.judge import Judge, Judgement, Verdict
 
 pytestmark = pytest.mark.process
@@ -73,13 +72,10 @@ KINDS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.fixture(scope="module", params=every_tier())
+@pytest.fixture(scope="module", params=ALL_TIERS)
 def judge_of_tier(request: pytest.FixtureRequest) -> Iterator[Judge]:
-    try:
-        judge = Judge(WAITING_AT_ONCE, tier=request.param.label, confirm_time_limit=False)
-    except SandboxUnavailable as refused:
-        pytest.skip(str(refused))
-    with judge:
+    skip_unless_offered(request.param)
+    with Judge(WAITING_AT_ONCE, tier=request.param.label, confirm_time_limit=False) as judge:
         yield judge
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from tests.judge.judge_problems import LIMITS
+from tests.judge.judge_problems import AMPLE_LIMITS, LIMITS
 from whetstone.judge import Judge, Judgement, Program, Verdict
 
 FOLDER = Path(__file__).parent / "tables"
@@ -66,9 +66,10 @@ def _entries_of(
     source = _program(programs, stated["program"])
     verdict = stated.get("verdict", "accepted")
     verdicts = _REFUSED if verdict == "refused" else frozenset({Verdict(verdict)})
+    limits = LIMITS if Verdict.TIME_LIMIT in verdicts else AMPLE_LIMITS
     named = stated["problem"]
     for problem in [named] if isinstance(named, str) else named:
-        described = {"id": f"t/{problem}", "statement": "", "limits": LIMITS, **problems[problem]}
+        described = {"id": f"t/{problem}", "statement": "", "limits": limits, **problems[problem]}
         described["tests"] = _with_case(described["tests"], stated)
         described |= {key: stated[key] for key in ("statement", "starter", "compare") if key in stated}
         if "reference" in stated:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from whetstone.core.errors import SandboxUnavailable
+from tests.tiers import ALL_TIERS, skip_unless_offered
 from whetstone.sandbox import RunLimits, RunResult, Sandbox, SandboxJob, Tier
 
 HARNESS = """
@@ -35,12 +35,9 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="session", params=list(Tier), ids=lambda tier: tier.label)
+@pytest.fixture(scope="session", params=ALL_TIERS)
 def tier(request: pytest.FixtureRequest) -> Tier:
-    try:
-        Sandbox({}, tier=request.param).close()
-    except SandboxUnavailable as refused:
-        pytest.skip(str(refused))
+    skip_unless_offered(request.param)
     return request.param
 
 

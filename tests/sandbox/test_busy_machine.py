@@ -1,7 +1,6 @@
 """Limits hold while every core is fought for: four processes a core compute beside the run, without end.
 
-On the tier that this user has; tests/isolation has it run by those who have no more than each of the others.
-A weaker tier for one with more rights has the counters of the strongest, and is left to `make test-slow`.
+tests/isolation runs it by users who have no more than a weaker tier.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.beside import data_beside
-from tests.tiers import every_tier
-from whetstone.core.errors import SandboxUnavailable
-from whetstone.sandbox import EndReason, RunResult, Sandbox, Tier
+from tests.tiers import ALL_TIERS, skip_unless_offered
+from whetstone.sandbox import EndReason, RunResult, Tier
 from whetstone.sandbox.priority import supervisor_priority
 
 pytestmark = [pytest.mark.isolation, pytest.mark.crowd]
@@ -43,12 +41,9 @@ def crowd() -> Iterator[None]:
             process.wait()
 
 
-@pytest.fixture(scope="session", params=every_tier())
+@pytest.fixture(scope="session", params=ALL_TIERS)
 def tier(request: pytest.FixtureRequest) -> Tier:
-    try:
-        Sandbox({}, tier=request.param).close()
-    except SandboxUnavailable as refused:
-        pytest.skip(str(refused))
+    skip_unless_offered(request.param)
     return request.param
 
 
