@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import sandbox_fusion
-from sandbox_fusion.models import CommandRunStatus, RunStatus, TestConfig
+from sandbox_fusion.models import CommandRunStatus, RunStatus
 
 from tests.processes import descendants, wait_until
 from tests.service.scalebox_client import score
-from tests.service.service_process import ServiceProcess, commanded, service, sum_problem
+from tests.service.service_process import ServiceProcess, commanded, service
 from whetstone.judge.languages.toolchains import runs_here
 
 pytestmark = pytest.mark.process
@@ -26,10 +26,7 @@ ROW = {"id": 7, "content": "Add.", "test": [{"input": {"stdin": "1 2"}, "output"
 
 @pytest.fixture(scope="module")
 def fusion(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    folder = tmp_path_factory.mktemp("compat")
-    problems = folder / "sums.jsonl"
-    problems.write_text(json.dumps({**sum_problem(id="one"), "statement": "Add two numbers."}) + "\n")
-    with service(folder, "--problems", f"sums={problems}") as running:
+    with service(tmp_path_factory.mktemp("compat")) as running:
         sandbox_fusion.set_endpoint(running.url)
         yield running
 
@@ -91,46 +88,6 @@ def test_a_link_that_a_program_makes_shows_nothing_of_the_host(fusion: ServicePr
     assert all(b"root:" not in base64.b64decode(data) for data in answer.files.values())
     if fusion.ask("GET", "/v1/info")[1]["isolation"] != "restricted":
         assert answer.files == {}
-
-
-DEFAULTS = TestConfig.parse_obj({})
-
-
-def test_the_sdk_submits_to_a_dataset(fusion: ServiceProcess) -> None:
-    config = TestConfig(language="python", provided_data=ROW, dataset_type="CommonOJDataset")
-    for completion, accepted in ((ADDS, True), ("```python\nprint(3.5)\n```", False), ("no code", False)):
-        asked = sandbox_fusion.SubmitRequest(dataset="x", id=7, completion=completion, config=config)
-        answer = sandbox_fusion.submit(asked, max_attempts=1)
-        assert (answer.id, answer.accepted, len(answer.tests)) == (7, accepted, 1)
-    served = sandbox_fusion.SubmitRequest(dataset="sums", id="one", completion=ADDS, config=DEFAULTS)
-    assert sandbox_fusion.submit(served, max_attempts=1).accepted
-
-
-def test_the_sdk_reads_a_dataset(fusion: ServiceProcess) -> None:
-    asked = sandbox_fusion.GetPromptsRequest(dataset="sums", config=DEFAULTS)
-    assert [each.prompt for each in sandbox_fusion.get_prompts(asked)] == ["Add two numbers."]
-    one = sandbox_fusion.GetPromptByIdRequest(dataset="sums", id="one", config=DEFAULTS)
-    assert sandbox_fusion.get_prompt_by_id(one).prompt == "Add two numbers."
-    rows = {"dataset": "", "config": {"provided_data": [ROW]}}
-    status, said = fusion.ask("POST", "/get_prompts", rows)
-    assert (status, [each["id"] for each in said]) == (200, [7])
-    status, said = fusion.ask("POST", "/get_prompts", {"dataset": "sum"})
-    assert (status, "did you mean `sums`" in said["detail"]) == (400, True)
-
-
-def test_the_sdk_runs_cells(fusion: ServiceProcess) -> None:
-    cells = [
-        "a = 20",
-        "import sys; print(a); sys.stderr.write('e'); a + 1",
-        "1 / 0",
-        "open('f', 'w').write('f')",
-    ]
-    asked = sandbox_fusion.RunJupyterRequest.parse_obj({"cells": cells, "fetch_files": ["f"]})
-    answer = sandbox_fusion.run_jupyter(asked, max_attempts=1)
-    assert [each.stdout for each in answer.cells] == ["", "20\n", "", ""]
-    assert (answer.cells[1].stderr, answer.cells[1].display) == ("e", [{"text/plain": "21"}])
-    assert answer.cells[2].error[0]["ename"] == "ZeroDivisionError"
-    assert answer.files == {"f": encoded("f")}
 
 
 def test_a_killed_worker_costs_no_run(fusion: ServiceProcess) -> None:
@@ -221,7 +178,7 @@ def test_a_budget_that_is_used_up_leaves_the_rest_undone_and_nothing_out(fusion:
     assert said["tests"][-1]["exec_info"]["message"] == "Total Timeout"
 
 
-def test_a_special_judge_decides_always_and_scaleboxs_rule_says_so(fusion: ServiceProcess) -> None:
+def test_a_special_judge_decides_always(fusion: ServiceProcess) -> None:
     judge = "import sys\nsys.exit(open('answer.txt').read().strip() != '7')\n"
     extra = {"special_judge_program": judge, "special_judge_language": "python"}
     cases = table(["x", "x"], ["5", "7"])
@@ -229,13 +186,7 @@ def test_a_special_judge_decides_always_and_scaleboxs_rule_says_so(fusion: Servi
     assert evaluated(fusion, cases, seven, extra=extra)[1]["accepted"]
     ours = evaluated(fusion, cases, five, extra={**extra, "run_all_cases": True})[1]
     assert [each["passed"] for each in ours["tests"]] == [False, False]
-    theirs = evaluated(fusion, cases, five, extra={**extra, "run_all_cases": True, "compat": "scalebox"})[1]
-    assert [each["passed"] for each in theirs["tests"]] == [True, False]
-    assert theirs["extra"] == {"compat": "scalebox"}
-    short = table(["1 2"], ["3\n4"])
-    assert not evaluated(fusion, short)[1]["accepted"]
-    assert evaluated(fusion, short, extra={"compat": "scalebox"})[1]["accepted"]
-    assert evaluated(fusion, table([], []), extra={"compat": "scalebox"})[1]["accepted"]
+    assert not evaluated(fusion, table(["1 2"], ["3\n4"]))[1]["accepted"]
 
 
 def test_a_special_judge_that_raises_is_blamed_by_the_judges_rule(fusion: ServiceProcess) -> None:
@@ -249,12 +200,6 @@ def test_a_special_judge_that_raises_is_blamed_by_the_judges_rule(fusion: Servic
     assert [each["verdict"] for each in said["tests"]] == ["wrong_answer", "wrong_answer"]
     status, refused = evaluated(fusion, fails, five, extra=extra)
     assert (status, "does not even decide on the expected output" in refused["detail"]) == (422, True)
-    theirs = evaluated(fusion, fails, five, extra={**extra, "compat": "scalebox"})[1]
-    assert [each["passed"] for each in theirs["tests"]] == [False, True]  # asked about the first alone
-    stopped = evaluated(fusion, fails, five, extra={"special_judge_program": raises, "compat": "scalebox"})[1]
-    assert (stopped["accepted"], len(stopped["tests"])) == (False, 1)
-    never = {"special_judge_program": "1 / 0", "compat": "scalebox"}
-    assert evaluated(fusion, works, seven, extra=never)[1]["accepted"]
 
 
 def test_cases_as_a_list_and_as_rows_are_read_too(fusion: ServiceProcess) -> None:
@@ -270,42 +215,30 @@ MALFORMED = {
     "no JSON": b"{",
     "no object": b"[]",
     "a field that is missing": b"{}",
-    "a type that does not fit": b'{"completion": 1, "code": 1, "cells": 1, "dataset": 1}',
-    "a number beyond its bounds": b'{"code": "", "language": "python", "run_timeout": -1, "cells": [], '
-    b'"total_timeout": -1, "completion": "", "config": {"run_timeout": -1}, "dataset": "", "offset": -1, '
-    b'"id": []}',
+    "a type that does not fit": b'{"completion": 1, "code": 1}',
+    "a number beyond its bounds": b'{"code": "", "language": "python", "run_timeout": -1, '
+    b'"completion": "", "config": {"run_timeout": -1}}',
     "text that is no UTF-8": b'{"code": "\xff"}',
     "nested without end": b"[" * 100_000,
 }
 
 
-@pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED.keys())
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("/run_code", "/run_jupyter", "/submit", "/common_evaluate_batch"),
-        *("/get_prompts", "/get_prompt_by_id"),
-    ],
-)
-def test_a_malformed_body_gets_the_status_of_fastapi(fusion: ServiceProcess, path: str, body: bytes) -> None:
-    status, said = fusion.ask("POST", path, body)
-    assert (status, said["error"]["code"]) == (422, "bad_request"), said
+def test_a_malformed_body_gets_the_status_of_fastapi(fusion: ServiceProcess) -> None:
+    for path in ("/run_code", "/common_evaluate_batch"):
+        for fault, body in MALFORMED.items():
+            status, said = fusion.ask("POST", path, body)
+            assert (status, said["error"]["code"]) == (422, "bad_request"), (path, fault, said)
 
 
-@pytest.mark.parametrize("megabytes", [(1 << 20) + 1, 1 << 43, 10**400])
-def test_more_memory_than_a_problem_may_grant_is_refused_by_its_field(
-    fusion: ServiceProcess, megabytes: int
-) -> None:
-    for path, content in (
-        ("/run_code", {"code": "1", "language": "python"}),
-        ("/run_jupyter", {"cells": []}),
-    ):
-        status, said = fusion.ask("POST", path, {**content, "memory_limit_MB": megabytes})
+def test_more_memory_than_a_problem_may_grant_is_refused_by_its_field(fusion: ServiceProcess) -> None:
+    for megabytes in ((1 << 20) + 1, 1 << 43, 10**400):
+        run = {"code": "1", "language": "python", "memory_limit_MB": megabytes}
+        status, said = fusion.ask("POST", "/run_code", run)
         assert (status, "memory_limit_MB" in said["detail"]) == (422, True), said
-    for field in ("mem_limit", "memory_limit_mb", "memory_limit_MB"):
-        config: dict[str, Any] = {field: megabytes << 10}
-        status, said = evaluated(fusion, table(["1 2"], ["3"]), **config)
-        assert (status, field in said["detail"]) == (422, True), said
+        for field in ("mem_limit", "memory_limit_mb", "memory_limit_MB"):
+            config: dict[str, Any] = {field: megabytes << 10}
+            status, said = evaluated(fusion, table(["1 2"], ["3"]), **config)
+            assert (status, field in said["detail"]) == (422, True), said
 
 
 @pytest.mark.parametrize(
@@ -331,7 +264,8 @@ def test_tests_that_cannot_be_read_get_the_status_of_scalebox(
 def test_an_unknown_language_gets_the_status_of_an_unknown_enum(fusion: ServiceProcess) -> None:
     assert fusion.ask("POST", "/run_code", {"code": "", "language": "basic"})[0] == 422
     config = {"language": "basic", "provided_data": {"test_cases": table(["1"], ["1"])}}
-    assert fusion.ask("POST", "/submit", {"completion": "", "config": config})[0] == 422
+    asked = {"completion": "", "config": config}
+    assert fusion.ask("POST", "/common_evaluate_batch", asked)[0] == 422
 
 
 def test_the_front_page_answers_a_health_check(fusion: ServiceProcess) -> None:
@@ -367,19 +301,3 @@ def test_a_wrong_output_is_that_of_a_program_that_ran_well(fusion: ServiceProces
     info = case["exec_info"]
     assert (case["passed"], info["status"], info["message"]) == (False, "Success", "")
     assert info["run_result"]["return_code"] == 0
-
-
-def test_a_cell_that_writes_the_cells_itself_is_no_defect(fusion: ServiceProcess) -> None:
-    for text in (
-        *(
-            "'[' * 100_000",
-            "'[' + '[],' * 3_000_000 + '[]]'",
-            "'[{}, {}, {}]'",
-            "'{}'",
-            "'[{\"stdout\": 1}]'",
-        ),
-        *("b'\\xff'.decode('latin-1')", "'[{\"display\": [' + '{\"a\":' * 5000 + '1' + '}' * 5000 + ']}]'"),
-    ):
-        cell = f"import json\njson.dump = lambda done, file: file.write({text})"
-        status, said = fusion.ask("POST", "/run_jupyter", {"cells": [cell]})
-        assert (status, said["cells"]) == (200, []), text

@@ -233,7 +233,7 @@ def _refuses_all(server: ServiceProcess, kept: socket.socket) -> None:
         assert b"\r\nconnection: close\r\n" in answer
     kept.sendall(request_bytes("/v1/judge", one))
     assert _all_of(kept).startswith(b"HTTP/1.1 503")
-    for path in ("/run_code", "/common_evaluate_batch", "/v1/judge/stream", "/v1/judge/batch"):
+    for path in ("/run_code", "/common_evaluate_batch", "/v1/judge/stream"):
         assert server.ask("POST", path, {})[0] == 503
     assert server.ask("GET", "/v1/info")[0] == server.ask("GET", "/readyz")[0] == 503
     assert server.ask("GET", "/v1/ping") == (200, "pong")

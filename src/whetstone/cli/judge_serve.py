@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from msgspec import Struct, structs
 
 from whetstone.cli.flags import add_command
 from whetstone.cli.judge_options import Isolation, Processes
-from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
 from whetstone.core.http.settings import read_tokens
 from whetstone.core.optional_packages import installed_comparisons
 from whetstone.service.settings import ServiceLimits, from_environment
-
-if TYPE_CHECKING:
-    from whetstone.core.problem import Problem
 
 _MIB = 1 << 20
 
@@ -43,14 +39,6 @@ class _ServiceFlags(Struct, frozen=True, kw_only=True):
     token_file: Annotated[
         str | None, Flag("the tokens of clients, one per line; needed to accept other machines", "FILE")
     ] = None
-    problems: Annotated[
-        tuple[str, ...],
-        Flag(
-            "a problem file, served under this name by SandboxFusion's dataset endpoints; repeatable",
-            "NAME=FILE",
-            repeat=True,
-        ),
-    ] = ()
     max_body_mb: Annotated[int, Flag("the largest request", "MB")] = _DEFAULTS.most_body_bytes // _MIB
     max_held_mb: Annotated[int, Flag("the largest sum of all present requests", "MB")] = (
         _DEFAULTS.most_held_bytes // _MIB
@@ -113,7 +101,6 @@ def run_serve(flags: _ServiceFlags, isolation: Isolation, processes: Processes) 
     tokens = read_tokens(flags.token_file) if flags.token_file else ()
     address = structs.replace(defaults, tokens=tokens, **address_flags)
     address.check()
-    datasets = dict(_dataset(text) for text in flags.problems)
     limits = flags.limits(most_memory_mb)
     settings: dict[str, Any] = {
         **structs.asdict(isolation),
@@ -124,20 +111,11 @@ def run_serve(flags: _ServiceFlags, isolation: Isolation, processes: Processes) 
         from whetstone.service.ray_servers import RayServers
 
         with RayServers(flags.ray, address.workers, settings, limits) as servers:
-            serve(address, servers.judge, servers.workers, limits, datasets=datasets, nodes=servers.states)
+            serve(address, servers.judge, servers.workers, limits, nodes=servers.states)
         return 0
     from whetstone.judge import Judge
 
     with Judge(address.workers, **settings) as judge:
         workers = address.workers or len(os.sched_getaffinity(0))
-        serve(address, judge, workers, limits, datasets=datasets)
+        serve(address, judge, workers, limits)
     return 0
-
-
-def _dataset(text: str) -> tuple[str, list[Problem]]:
-    from whetstone.data.files import read_problems
-
-    name, equals, file = text.partition("=")
-    if not (name and equals and file):
-        raise UserError(f"--problems {text}: expected NAME=FILE, such as mine=problems.jsonl")
-    return name, list(read_problems(file))

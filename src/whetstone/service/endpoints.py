@@ -1,4 +1,4 @@
-"""The judge's own endpoints: a program, a batch in order or as a stream, health checks and metrics."""
+"""The judge's own endpoints: a program, a batch as a stream, health checks and metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from whetstone.judge import Judgement, Problem, Program
 from whetstone.service.endpoint_app import EndpointCall, HttpEndpoint
 from whetstone.service.messages import (
     JSON_LINES,
-    BatchReply,
     BatchRequest,
     Info,
     JudgeRequest,
@@ -39,21 +38,6 @@ async def judge_one(call: EndpointCall) -> Response:
     judgement = await call.service.judged(call.visit.client, deadline, problem, request.program, options)
     call.visit.more["verdict"] = judgement.verdict.value
     return json_response(judgement)
-
-
-async def judge_batch(call: EndpointCall) -> Response:
-    """Serve POST /v1/judge/batch."""
-    jobs, deadline = await _read_jobs(call)
-    judged: dict[int, Judgement] = {}
-
-    async def emit(index: int, outcome: Judgement | RequestRefused) -> None:
-        if isinstance(outcome, RequestRefused):
-            why = f"items[{index}]: {outcome.message}"
-            raise RequestRefused(outcome.status, outcome.code, why, outcome.retry_after_s)
-        judged[index] = outcome
-
-    await _judge_all(call, jobs, deadline, emit)
-    return json_response(BatchReply([judged[index] for index in range(len(jobs))]))
 
 
 async def judge_stream(call: EndpointCall) -> Response:
@@ -222,11 +206,6 @@ ENDPOINTS = (
     HttpEndpoint(
         *("POST", "/v1/judge", judge_one, "Judge one program."),
         *(JudgeRequest, Judgement),
-        refuses=(404,),
-    ),
-    HttpEndpoint(
-        *("POST", "/v1/judge/batch", judge_batch, "Judge many programs; judgements in input order."),
-        *(BatchRequest, BatchReply),
         refuses=(404,),
     ),
     HttpEndpoint(

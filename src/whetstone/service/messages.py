@@ -43,12 +43,6 @@ class BatchRequest(Struct, frozen=True, forbid_unknown_fields=True):
     options: dict[str, Any] = {}
 
 
-class BatchReply(Struct, frozen=True):
-    """The judgements, in the order of the items."""
-
-    judgements: list[Judgement]
-
-
 class StreamLine(Struct, frozen=True, omit_defaults=True):
     """One line of a stream: the judgement of item ``index``, or its error. The last line has ``done``."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -13,14 +13,13 @@ from whetstone.core.http.admission import AdmissionLayer
 from whetstone.core.http.refusal import RequestRefused, json_response
 from whetstone.core.http.server import listen, server
 from whetstone.core.http.settings import Address
-from whetstone.core.problem import Problem
 from whetstone.judge import Judge
 from whetstone.service import endpoints
 from whetstone.service.client import JudgeClient
-from whetstone.service.compat import datasets, evaluate, run_code
+from whetstone.service.compat import evaluate, run_code
 from whetstone.service.endpoint_app import EndpointApp, EndpointCall, HttpEndpoint, openapi
 from whetstone.service.messages import NodeState
-from whetstone.service.service import Datasets, Service
+from whetstone.service.service import Service
 from whetstone.service.settings import ServiceLimits
 from whetstone.service.telemetry import Telemetry
 
@@ -31,18 +30,17 @@ def serve(
     workers: int,
     limits: ServiceLimits,
     *,
-    datasets: Mapping[str, Sequence[Problem]] | None = None,
     nodes: Callable[[], list[NodeState]] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain. A second signal ends the server at once.
 
-    judge, workers, nodes: see ``Service``. datasets: problems by the name of their dataset.
+    judge, workers, nodes: see ``Service``.
 
     Raises UserError for an address that cannot be used.
     """
     address.check()
     telemetry = Telemetry()
-    service = Service(judge, workers, limits, telemetry, Datasets(datasets or {}), nodes)
+    service = Service(judge, workers, limits, telemetry, nodes)
     listening = listen(address)
     host, port = listening.getsockname()[:2]
     app = build_app(service, address.tokens)
@@ -55,10 +53,7 @@ def serve(
         telemetry.say("ended")
 
 
-ENDPOINTS = (
-    *endpoints.ENDPOINTS,
-    *(*run_code.ENDPOINTS, *evaluate.ENDPOINTS, *datasets.ENDPOINTS),
-)
+ENDPOINTS = (*endpoints.ENDPOINTS, *run_code.ENDPOINTS, *evaluate.ENDPOINTS)
 
 
 def build_app(service: Service, tokens: tuple[str, ...] = ()) -> ASGIApp:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ import msgspec
 from starlette.responses import Response
 
 from whetstone import __version__
-from whetstone.core.errors import UserError, did_you_mean
+from whetstone.core.errors import UserError
 from whetstone.core.http.refusal import RequestRefused, bad_request, too_late
 from whetstone.core.problem import Problem, case_count
 from whetstone.judge import Judge, Judgement, Program, Verdict
@@ -44,7 +44,6 @@ class Service:
         workers: int,
         limits: ServiceLimits,
         telemetry: Telemetry,
-        datasets: Datasets | None = None,
         nodes: Callable[[], list[NodeState]] | None = None,
     ) -> None:
         """``judge`` has this number of ``workers``. The caller closes it.
@@ -58,7 +57,6 @@ class Service:
         else:
             places = PLACES_PER_WORKER * workers
             languages = [name for name in LANGUAGES if runs_here(name, judge.isolation)]
-        self.datasets = datasets or Datasets({})
         self.limits = limits
         self.telemetry = telemetry
         self.gate = Gate(places, limits.most_waiting)
@@ -254,35 +252,3 @@ def _withdraw(submitting: asyncio.Future[Future[T]]) -> None:
     """Stop a program whose client disconnected before it was queued."""
     if not submitting.cancelled() and submitting.exception() is None:
         submitting.result().cancel()
-
-
-class Datasets:
-    """Problem sets by name, and their problems by id."""
-
-    def __init__(self, sets: Mapping[str, Sequence[Problem]]) -> None:
-        self._sets = {name: {problem.id: problem for problem in problems} for name, problems in sets.items()}
-
-    def problems(self, name: str) -> list[Problem]:
-        """Return the problems of a set, in their order. Raises RequestRefused (400) for an unknown set."""
-        return list(self._set(name).values())
-
-    def problem(self, name: str, id: int | str) -> Problem:
-        """Return a problem. Raises RequestRefused: 400 for an unknown set, as SandboxFusion, 404 for an
-        unknown id."""
-        found = self._set(name).get(str(id))
-        if found is None:
-            raise RequestRefused(
-                404, "no_such_problem", f"dataset {name[:100]!r} has no problem {str(id)[:100]!r}"
-            )
-        return found
-
-    def _set(self, name: str) -> dict[str, Problem]:
-        if name not in self._sets:
-            known = ", ".join(self._sets) or "none: start the server with --problems NAME=FILE"
-            raise RequestRefused(
-                400,
-                "no_such_dataset",
-                f"no dataset {name[:100]!r}{did_you_mean(name[:100], self._sets)} (served here: {known}); "
-                "tests can also come with the request, as config.provided_data",
-            )
-        return self._sets[name]

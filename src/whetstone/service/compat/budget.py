@@ -19,18 +19,6 @@ from whetstone.service.endpoint_app import EndpointCall
 _FIRST_PIECE = 2
 
 
-class Budget(msgspec.Struct, frozen=True):
-    """The wall time for all cases, in seconds.
-
-    run_all: judge the cases after a failed one. failing_checker_refuses: a checker that fails refuses the
-    case, as in ScaleBox.
-    """
-
-    wall_s: float
-    run_all: bool
-    failing_checker_refuses: bool = False
-
-
 class CaseVerdicts(msgspec.Struct):
     """The started cases in order, the first verdict that is not acceptance, and the number of all cases."""
 
@@ -41,10 +29,12 @@ class CaseVerdicts(msgspec.Struct):
 
 
 async def judge_within(
-    call: EndpointCall, deadline: float, problem: Problem, program: Program, budget: Budget
+    call: EndpointCall, deadline: float, problem: Problem, program: Program, budget_s: float, *, run_all: bool
 ) -> CaseVerdicts:
-    """Judge the cases of ``problem`` in order, until the budget ends. Raises RequestRefused."""
-    budget_s, run_all = budget.wall_s, budget.run_all
+    """Judge the cases of ``problem`` in order, until the budget ends. Raises RequestRefused.
+
+    budget_s: the wall time for all cases. run_all: judge the cases after a failed one.
+    """
     loop = asyncio.get_running_loop()
     total = _case_count(problem)
     result = CaseVerdicts([], Verdict.ACCEPTED, total)
@@ -57,8 +47,6 @@ async def judge_within(
         part = slice_cases(problem, start, start + size)
         options = {"stop_at_first_failure": stops_early or not run_all}
         judgement = await call.service.judged(call.visit.client, deadline, part, program, options)
-        if budget.failing_checker_refuses:
-            judgement = _refuse_failed_checks(judgement)
         _check_judged(judgement, problem)
         if not judgement.cases:
             result.verdict, result.reason = judgement.verdict, judgement.reason
@@ -75,22 +63,6 @@ async def judge_within(
         # At most a quarter of the rest of the budget, if all cases are as slow as the slowest.
         size = max(1, min(2 * size, int(left_s / (4 * slowest_s + 0.001))))
     return result
-
-
-def _refuse_failed_checks(judgement: Judgement) -> Judgement:
-    """Return the judgement with a wrong answer for each case whose checker failed."""
-    cases = [
-        msgspec.structs.replace(case, verdict=Verdict.WRONG_ANSWER) if is_fault_of_tests(case) else case
-        for case in judgement.cases
-    ]
-    if any(case.verdict is Verdict.JUDGE_ERROR for case in cases) or not cases:
-        return judgement
-    failed = next((case for case in cases if case.verdict is not Verdict.ACCEPTED), None)
-    if failed is None:
-        return judgement
-    verdict, reason = failed.verdict, failed.reason
-    # The score follows our rules. These clients do not get it.
-    return msgspec.structs.replace(judgement, verdict=verdict, reason=reason, cases=cases, score=0.0)
 
 
 def _check_judged(judgement: Judgement, problem: Problem) -> None:

@@ -1,24 +1,22 @@
-"""POST /common_evaluate_batch and /submit: judge the program in a reply."""
+"""POST /common_evaluate_batch: judge the program in a reply."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import msgspec
 from starlette.responses import Response
 
 from whetstone.core.errors import UserError
 from whetstone.core.http.refusal import RequestRefused, bad_request, json_response
 from whetstone.core.http.request_body import requested_deadline
-from whetstone.core.problem import CallTests, Compare, Problem, Program, StdinTests
+from whetstone.core.problem import CallTests, Problem, Program, StdinTests
 from whetstone.core.verdict import CaseJudgement, Verdict
-from whetstone.judge.extract import extract_program, names_called
+from whetstone.judge.extract import extract_program
 from whetstone.judge.languages.table import language_named
-from whetstone.service.compat.budget import Budget, CaseVerdicts, judge_within
+from whetstone.service.compat.budget import CaseVerdicts, judge_within
 from whetstone.service.compat.schemas import (
     CommandRunResult,
     EvalResult,
@@ -27,7 +25,7 @@ from whetstone.service.compat.schemas import (
     SubmitRequest,
     TestConfig,
 )
-from whetstone.service.compat.tables import SCALEBOX_MODE, build_problem, read_table
+from whetstone.service.compat.tables import build_problem, read_table
 from whetstone.service.endpoint_app import EndpointCall, HttpEndpoint
 
 _Origin = Literal["fenced", "incomplete_fenced", "heuristic", "empty"]
@@ -44,18 +42,6 @@ async def evaluate(call: EndpointCall) -> Response:
     return json_response(await _evaluate(call, request))
 
 
-async def submit(call: EndpointCall) -> Response:
-    """Serve POST /submit, with the tests of the request or of a served dataset."""
-    request = await call.message(SubmitRequest)
-    if request.config.provided_data is not None:
-        return json_response(await _evaluate(call, request))
-    problem = call.service.datasets.problem(request.dataset, request.id)
-    _refuse_extract_logic(request.config)
-    language = _language_name(request.config.language or problem.language)
-    source, origin = await asyncio.to_thread(_extract, request.completion, language, names_called(problem))
-    return json_response(await _judge(call, request, problem, Program(language, source), origin))
-
-
 async def _evaluate(call: EndpointCall, request: SubmitRequest) -> EvalResult:
     config = request.config
     _refuse_extract_logic(config)
@@ -65,10 +51,6 @@ async def _evaluate(call: EndpointCall, request: SubmitRequest) -> EvalResult:
     table = await asyncio.to_thread(read_table, config.provided_data)
     names = [name for name in (table.fn_name, table.entry_point) if name]
     source, origin = await asyncio.to_thread(_extract, request.completion, language, names)
-    if config.extra.compat == "scalebox" and not min(len(table.input), len(table.output)) and not table.test:
-        # In ScaleBox, a program passes all of no tests.
-        extra = {"compat": "scalebox"}
-        return EvalResult(request.id, True, source, extracted_type=origin, extra=extra, verdict="accepted")
     name = f"{request.dataset or 'request'}/{request.id}"
     problem = await asyncio.to_thread(build_problem, config, table, source, name)
     return await _judge(call, request, problem, Program(language, source), origin)
@@ -82,54 +64,20 @@ async def _judge(
     budget_s = extra.total_timeout or _BUDGET_S
     deadline = service.deadline(requested_deadline(call.request) or budget_s + _ANSWER_SLACK_S)
     service.gate.admit(call.visit.client, deadline)
-    # ScaleBox asks its special judge only about outputs that differ by lines.
-    if extra.compat == "scalebox" and problem.checker is not None:
-        judged = await _judge_as_scalebox(call, deadline, problem, program, budget_s)
-        if not extra.run_all_cases:
-            judged.cases = _until_first_failure(judged.cases)
-    else:
-        limits = Budget(budget_s, extra.run_all_cases)
-        judged = await judge_within(call, deadline, problem, program, limits)
+    judged = await judge_within(call, deadline, problem, program, budget_s, run_all=extra.run_all_cases)
     call.visit.more["verdict"] = judged.verdict.value
     shown = _Shown(problem, compiled=bool(language_named(program.language, "the program").run))
     tests = [shown.case(each, full=extra.return_full_case) for each in judged.cases]
     if extra.run_all_cases or not judged.cases:
         tests += [shown.unstarted_case(judged, number) for number in range(len(tests), judged.total)]
     accepted = len(tests) == judged.total > 0 and all(each.passed for each in tests)
-    extra_fields = {"compat": extra.compat} if extra.compat else None
     return EvalResult(
         *(request.id, accepted, program.source),
         tests=tests,
         extracted_type=origin,
-        extra=extra_fields,
         verdict=judged.verdict.value,
         num_cases=judged.total,
     )
-
-
-async def _judge_as_scalebox(
-    call: EndpointCall, deadline: float, problem: Problem, program: Program, budget_s: float
-) -> CaseVerdicts:
-    """Judge by lines, and by the special judge for outputs that lines refuse. If it fails, it refuses."""
-    by_lines = msgspec.structs.replace(problem, checker=None, compare=Compare(SCALEBOX_MODE))
-    judged = await judge_within(call, deadline, by_lines, program, Budget(budget_s, run_all=True))
-    if all(case.verdict is not Verdict.WRONG_ANSWER for case in judged.cases):
-        return judged
-    limits = Budget(budget_s, run_all=True, failing_checker_refuses=True)
-    by_checker = await judge_within(call, deadline, problem, program, limits)
-    decided = {case.index: case for case in by_checker.cases}
-    cases = [
-        decided.get(case.index, case) if case.verdict is Verdict.WRONG_ANSWER else case
-        for case in judged.cases
-    ]
-    failed = next((case for case in cases if case.verdict is not Verdict.ACCEPTED), None)
-    verdict, reason = (failed.verdict, failed.reason) if failed else (Verdict.ACCEPTED, "")
-    return CaseVerdicts(cases, verdict, judged.total, reason)
-
-
-def _until_first_failure(cases: list[CaseJudgement]) -> list[CaseJudgement]:
-    passed = itertools.takewhile(lambda case: case.verdict is Verdict.ACCEPTED, cases)
-    return cases[: len(list(passed)) + 1]
 
 
 @dataclass(frozen=True)
@@ -225,14 +173,11 @@ def _extract(completion: str, language: str, names: Iterable[str]) -> tuple[str,
     return source, "heuristic" if not fences else "incomplete_fenced" if fences % 2 else "fenced"
 
 
-ENDPOINTS = tuple(
+ENDPOINTS = (
     HttpEndpoint(
-        *("POST", path, handler, says, SubmitRequest, EvalResult),
-        refuses=refuses,
+        *("POST", "/common_evaluate_batch", evaluate, "ScaleBox: judge by a table or a list."),
+        *(SubmitRequest, EvalResult),
+        refuses=(400, 500, 501),
         invalid_status=422,
-    )
-    for path, handler, says, refuses in (
-        ("/common_evaluate_batch", evaluate, "ScaleBox: judge by a table or a list.", (400, 500, 501)),
-        ("/submit", submit, "SandboxFusion: judge by provided data, or a dataset.", (400, 404, 500, 501)),
-    )
+    ),
 )

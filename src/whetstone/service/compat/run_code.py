@@ -1,13 +1,12 @@
-"""POST /run_code and /run_jupyter: run a program, with files to and from its directory."""
+"""POST /run_code: run a program, with files to and from its directory."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import binascii
-import json
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from starlette.responses import Response
@@ -19,14 +18,10 @@ from whetstone.judge.languages.table import language_named
 from whetstone.judge.workers.wire import CommandResult, RunReply, RunTask
 from whetstone.sandbox import EndReason
 from whetstone.service.compat.schemas import (
-    CellRunResult,
     CommandRunResult,
     RunCodeRequest,
     RunCodeResponse,
-    RunJupyterRequest,
-    RunJupyterResponse,
 )
-from whetstone.service.decoding import read_json
 from whetstone.service.endpoint_app import EndpointCall, HttpEndpoint
 
 # SandboxFusion skips files with this in their name.
@@ -47,7 +42,7 @@ _LIMIT_TEXTS = {
 async def run_code(call: EndpointCall) -> Response:
     """Serve POST /run_code."""
     request = await call.message(RunCodeRequest)
-    ran = await _run(call, request.language, request.code, request.stdin or "", request.run_timeout, request)
+    ran = await _run(call, request)
     compiled, run = _command_result(ran.compiled), _command_result(ran.run)
     succeeded = all(
         each is None or (each.status, each.return_code) == ("Finished", 0) for each in (compiled, run)
@@ -57,40 +52,7 @@ async def run_code(call: EndpointCall) -> Response:
     return json_response(RunCodeResponse(status, "", compiled, run, files=files))
 
 
-async def run_jupyter(call: EndpointCall) -> Response:
-    """Serve POST /run_jupyter: the cells run in order in one Python process."""
-    request = await call.message(RunJupyterRequest)
-    program = cells_program(request.cells)
-    ran = await _run(call, "python", program, "", request.total_timeout, request, CELLS_FILE)
-    files = dict(ran.files)
-    output = files.pop(CELLS_FILE, b"[]")
-    cells = await asyncio.to_thread(_read_cells, output, len(request.cells))
-    driver = _command_result(ran.run)
-    succeeded = driver is not None and (driver.status, driver.return_code) == ("Finished", 0)
-    encoded = await asyncio.to_thread(_encode_files, list(files.items()))
-    return json_response(
-        RunJupyterResponse("Success" if succeeded else "Failed", "", driver, cells, None, encoded)
-    )
-
-
-def _read_cells(output: bytes, most: int) -> list[CellRunResult]:
-    """Return the results of the cells as their process wrote them; none if a cell overwrote the file."""
-    try:
-        cells = read_json(output, list[CellRunResult], CELLS_FILE)
-    except RequestRefused:
-        return []
-    return cells if len(cells) <= most else []
-
-
-async def _run(
-    call: EndpointCall,
-    language: str,
-    source: str,
-    stdin: str,
-    seconds: float,
-    request: RunCodeRequest | RunJupyterRequest,
-    *more: str,
-) -> RunReply:
+async def _run(call: EndpointCall, request: RunCodeRequest) -> RunReply:
     """Run a program as soon as there is a place. Raises RequestRefused."""
     service = call.service
     for field, count in (("files", len(request.files)), ("fetch_files", len(request.fetch_files))):
@@ -101,16 +63,17 @@ async def _run(
     if most is not None and memory_mb > most:
         raise bad_request(f"memory_limit_MB is {memory_mb}; this server grants {most:g} at most")
     try:
-        language_named(language, "the program")
+        language_named(request.language, "the program")
     except UserError as error:
         raise RequestRefused(422, "unknown_language", str(error)) from None
+    stdin = (request.stdin or "").encode("utf-8", "surrogatepass")
     task = RunTask(
-        *(language, source, stdin.encode("utf-8", "surrogatepass"), seconds),
+        *(request.language, request.code, stdin, request.run_timeout),
         *(memory_mb << 20, _OUTPUT_BYTES),
         await asyncio.to_thread(_decode_files, request.files) if request.files else [],
-        list(dict.fromkeys((*(_relative_name(name) for name in request.fetch_files), *more))),
+        list(dict.fromkeys(_relative_name(name) for name in request.fetch_files)),
     )
-    deadline = service.deadline(requested_deadline(call.request) or seconds + _ANSWER_SLACK_S)
+    deadline = service.deadline(requested_deadline(call.request) or request.run_timeout + _ANSWER_SLACK_S)
     service.gate.admit(call.visit.client, deadline)
     ran = await service.run(call.visit.client, deadline, task)
     if ran.wrong:
@@ -174,48 +137,4 @@ ENDPOINTS = (
         invalid_status=422,
         forwarded=True,
     ),
-    HttpEndpoint(
-        *("POST", "/run_jupyter", run_jupyter, "Run cells in one Python process."),
-        *(RunJupyterRequest, RunJupyterResponse),
-        invalid_status=422,
-        forwarded=True,
-    ),
 )
-
-
-CELLS_FILE = ".cells.json"
-
-_DRIVER = """
-import ast, contextlib, io, json, sys, traceback
-
-def _cell(source, number, scope):
-    out, err, display, error = io.StringIO(), io.StringIO(), [], []
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            tree = ast.parse(source, f"<cell {number}>")
-            last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-            exec(compile(tree, f"<cell {number}>", "exec"), scope)
-            if last is not None:
-                value = eval(compile(ast.Expression(last.value), f"<cell {number}>", "eval"), scope)
-                if value is not None:
-                    display.append({"text/plain": repr(value)})
-        except BaseException as reason:
-            lines = traceback.format_exception(type(reason), reason, reason.__traceback__.tb_next)
-            error.append({"ename": type(reason).__name__, "evalue": str(reason), "traceback": lines})
-    return {"stdout": out.getvalue(), "stderr": err.getvalue(), "display": display, "error": error}
-
-def _main(cells):
-    scope = {"__name__": "__main__", "__builtins__": __builtins__}
-    done = []
-    for number, source in enumerate(cells, 1):
-        done.append(_cell(source, number, scope))
-    with open(".cells.json", "w") as file:
-        json.dump(done, file)
-
-_main(json.loads(CELLS))
-"""
-
-
-def cells_program(cells: Sequence[str]) -> str:
-    """Return a program that runs ``cells`` in order, also after an error, and writes ``CELLS_FILE``."""
-    return f"CELLS = {json.dumps(list(cells))!r}\n{_DRIVER}"

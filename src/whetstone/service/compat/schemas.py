@@ -54,40 +54,8 @@ class RunCodeResponse(Struct, frozen=True):
     files: dict[str, str] = {}
 
 
-class RunJupyterRequest(Struct, frozen=True):
-    """POST /run_jupyter."""
-
-    cells: list[str]
-    cell_timeout: float = 0
-    total_timeout: Seconds = 45.0
-    memory_limit_MB: WholeMegabytes = -1
-    kernel: Literal["python3"] = "python3"
-    files: dict[str, str | None] = {}
-    fetch_files: list[str] = []
-
-
-class CellRunResult(Struct, frozen=True):
-    """The result of a cell."""
-
-    stdout: str = ""
-    stderr: str = ""
-    display: list[dict[str, Any]] = []
-    error: list[dict[str, Any]] = []
-
-
-class RunJupyterResponse(Struct, frozen=True):
-    """The response of /run_jupyter."""
-
-    status: Status
-    message: str = ""
-    driver: CommandRunResult | None = None
-    cells: list[CellRunResult] = []
-    executor_pod_name: str | None = None
-    files: dict[str, str] = {}
-
-
 class Extra(Struct, frozen=True):
-    """``config.extra``. ``compat`` (*ours*): with ``scalebox``, ScaleBox's rules decide, for comparisons."""
+    """``config.extra``."""
 
     run_all_cases: bool = False
     total_timeout: Seconds | None = None
@@ -96,16 +64,12 @@ class Extra(Struct, frozen=True):
     return_full_case: bool = False
     memory_limit_mb: Megabytes | None = None
     memory_limit_MB: Megabytes | None = None
-    compat: Literal["scalebox"] | None = None
 
 
 class TestConfig(Struct, frozen=True):
-    """``config`` of the dataset endpoints."""
+    """``config`` of /common_evaluate_batch."""
 
-    dataset_type: str | None = None
     language: str | None = None
-    locale: str | None = None
-    is_fewshot: bool | None = None
     compile_timeout: Seconds | None = None
     run_timeout: Seconds | None = None
     mem_limit: Kibibytes | None = None
@@ -117,37 +81,12 @@ class TestConfig(Struct, frozen=True):
 
 
 class SubmitRequest(Struct, frozen=True):
-    """POST /submit, /common_evaluate_batch."""
+    """POST /common_evaluate_batch."""
 
     completion: str
     dataset: str = ""
     id: int | str = 0
     config: TestConfig = TestConfig()
-
-
-class GetPromptsRequest(Struct, frozen=True):
-    """POST /get_prompts."""
-
-    dataset: str
-    config: TestConfig = TestConfig()
-    offset: Annotated[int, Meta(ge=0)] = 0
-    limit: Annotated[int, Meta(ge=0)] = 1_000_000
-
-
-class GetPromptByIdRequest(Struct, frozen=True):
-    """POST /get_prompt_by_id."""
-
-    dataset: str
-    id: int | str
-    config: TestConfig = TestConfig()
-
-
-class DatasetPrompt(Struct, frozen=True):
-    """A prompt of a dataset."""
-
-    id: int | str
-    prompt: str
-    labels: dict[str, Any] = {}
 
 
 class EvalTestCase(Struct, frozen=True):

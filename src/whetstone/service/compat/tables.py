@@ -14,7 +14,6 @@ from whetstone.core.problem import (
     AssertTests,
     CallCase,
     CallTests,
-    Compare,
     Limits,
     Problem,
     ProgramChecker,
@@ -25,7 +24,6 @@ from whetstone.core.problem import (
 from whetstone.service.compat.schemas import TestConfig
 from whetstone.service.decoding import check_value_count
 
-SCALEBOX_MODE = "grader:scalebox"
 DEFAULT_TIMEOUT_S = 20.0
 _DEFAULT_MEMORY_MB = 1024.0
 # LeetCode programs define a class, whose method is called.
@@ -58,23 +56,14 @@ class Table(Struct, frozen=True):
 def build_problem(config: TestConfig, table: Table, source: str, name: str) -> Problem:
     """Return the problem of a table and a configuration, for the program ``source``. Raises
     RequestRefused."""
-    scalebox = config.extra.compat == "scalebox"
-    tests = _build_tests(table, source, scalebox=scalebox)
+    tests = _build_tests(table, source)
     checker = None
     if config.extra.special_judge_program:
         if not isinstance(tests, StdinTests):
             raise bad_request("special_judge_program is only for tests of stdin and stdout")
         language = config.extra.special_judge_language or "python"
         checker = ProgramChecker(language, config.extra.special_judge_program, "scalebox")
-    stdin_by_scalebox = scalebox and checker is None and isinstance(tests, StdinTests)
-    return Problem(
-        name or "request",
-        "",
-        tests,
-        compare=Compare(SCALEBOX_MODE) if stdin_by_scalebox else Compare(),
-        checker=checker,
-        limits=_limits(config),
-    )
+    return Problem(name or "request", "", tests, checker=checker, limits=_limits(config))
 
 
 def read_table(data: object) -> Table:
@@ -115,7 +104,7 @@ def _unwrap(value: object, key: str) -> object:
     return value
 
 
-def _build_tests(table: Table, source: str, *, scalebox: bool) -> Tests:
+def _build_tests(table: Table, source: str) -> Tests:
     kind = table.type or (_CALL if table.fn_name else _ASSERT if table.test or table.tests else _STDIN)
     if kind == _ASSERT:
         if table.tests or not table.test:
@@ -126,10 +115,7 @@ def _build_tests(table: Table, source: str, *, scalebox: bool) -> Tests:
     if kind not in (_STDIN, _CALL):
         raise bad_request(f"test_cases.type is {kind[:50]!r}; known: {_STDIN}, {_CALL}, {_ASSERT}")
     inputs, outputs = table.input, table.output
-    # ScaleBox ignores inputs without outputs, and the reverse.
-    if scalebox and kind == _STDIN:
-        inputs, outputs = inputs[: len(outputs)], outputs[: len(inputs)]
-    elif len(inputs) != len(outputs):
+    if len(inputs) != len(outputs):
         raise bad_request(f"test_cases: {len(inputs)} inputs, but {len(outputs)} outputs")
     if not inputs:
         raise bad_request("test_cases has no case: nothing would be tested", "no_tests")
