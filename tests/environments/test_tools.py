@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tests.environments.scripted import TOKENIZER, Says, in_turn, played
 from tests.environments.tools_of_tests import TEMPLATE, Odd, Tally, call_text, tokenizer_with
 from whetstone.core.errors import UserError
-from whetstone.core.problem import AssertTests, CallCase, CallTests, Limits, Problem, StdinCase, StdinTests
+from whetstone.core.problem import Limits, Problem, StdinCase, StdinTests
 from whetstone.core.sample import Batch, Group
 from whetstone.core.settings import read_settings
 from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
@@ -32,7 +32,6 @@ from whetstone.evaluate.evaluate import evaluate
 from whetstone.evaluate.plan import SamplingPlan
 from whetstone.evaluate.replies.engine import EngineWriter
 from whetstone.evaluate.results import SampleResult
-from whetstone.judge import AsyncJudge
 from whetstone.report.batch import batch_metrics
 
 HERE = "tests.environments.tools_of_tests"
@@ -503,135 +502,3 @@ def test_a_tool_of_ones_own_is_one_file() -> None:
     for name, words in [("Nameless", "`name`"), ("Spaced", "letters, digits"), ("Listed", "type `object`")]:
         with pytest.raises(UserError, match=words):
             section(f"my_tools.{name}")
-
-
-EXAMPLES = "Input\n1 2\n\nOutput\n3\n\nInput\n5 7\n\nOutput\n12\n"
-SUM = Problem(
-    "sum",
-    f"Print the sum.\n\n{EXAMPLES}",
-    StdinTests([StdinCase("70 7", "7391846"), StdinCase("5 7", "12"), StdinCase("1 2", "3")]),
-    limits=LIMITS,
-)
-DOUBLE = Problem(
-    "double",
-    "Double it.\n>>> f(4)\n8\n",
-    CallTests([CallCase(7391846, [3]), CallCase(8, [4])], "f"),
-    limits=LIMITS,
-)
-ASSERTED = Problem(
-    "asserted",
-    "Double it.\nassert f(4) == 8\n",
-    AssertTests(asserts=["assert f(3) == 7391846", "assert f(4) == 8"]),
-    limits=LIMITS,
-)
-
-
-def tried(program: str) -> str:
-    return call_text("run_tests", {"program": program})
-
-
-SUM_RESULTS = {
-    "print(sum(map(int, input().split())))": "2 of 2 passed.\n\nExample 1: passed.\n\nExample 2: passed.",
-    "print(3)": (
-        "1 of 2 passed.\n\nExample 1: passed.\n\nExample 2: wrong answer.\nInput:\n5 7\nExpected output:\n12"
-    ),
-    "raise ValueError(input())": (
-        "0 of 2 passed.\n\nExample 1: the program failed.\nInput:\n1 2\nExpected output:\n3\n\n"
-        "Example 2: the program failed.\nInput:\n5 7\nExpected output:\n12"
-    ),
-    "print(": "the program does not compile.",
-}
-DOUBLE_RESULTS = {
-    "def f(x):\n    return 2 * x": "1 of 1 passed.\n\nExample 1: passed.",
-    "def f(x):\n    return 'secret'": (
-        "0 of 1 passed.\n\nExample 1: wrong answer.\nArguments: [4]\nExpected: 8"
-    ),
-    "def f(x):\n    raise ValueError(x)": (
-        "0 of 1 passed.\n\nExample 1: the program failed (ValueError).\nArguments: [4]\nExpected: 8"
-    ),
-}
-ASSERTED_RESULTS = {"def f(x):\n    return x": "0 of 1 passed.\n\nExample 1: wrong answer.\nassert f(4) == 8"}
-
-
-@pytest.mark.drawn(3)
-@pytest.mark.process
-@pytest.mark.parametrize(
-    ("problem", "program", "result"),
-    [
-        (problem, program, result)
-        for problem, by_program in (
-            (SUM, SUM_RESULTS),
-            (DOUBLE, DOUBLE_RESULTS),
-            (ASSERTED, ASSERTED_RESULTS),
-        )
-        for program, result in by_program.items()
-    ],
-)
-def test_run_tests_reports_the_examples_of_the_statement_alone(
-    problem: Problem, program: str, result: str
-) -> None:
-    engine = says([tried(program), "x"])
-
-    async def run() -> Group:
-        async with AsyncJudge(1, stop_at_first_failure=True) as judge:
-            return await played(section("run_tests").build(), engine, problem, judge=judge)
-
-    sample = asyncio.run(run()).samples[0]
-    [told] = [text for role, text in sample.dialogue if role == "tool"]
-    assert told == f"Examples: {result}"
-    assert "7391846" not in "".join(engine.asked)
-    assert (sample.metrics["turns"], sample.metrics["calls_run_tests"]) == (2.0, 1.0)
-
-
-def test_run_tests_asks_the_judge_of_the_episode_about_nothing_but_examples() -> None:
-    judge = FakeJudge()
-    play(
-        section("run_tests"), says([tried("x"), RIGHT]), problem=SUM, judge=judge, max_cases=2, subset_seed=9
-    )
-    (shown, program, options), (whole, _, final) = judge.asked
-    assert shown.tests == StdinTests([StdinCase("1 2", "3"), StdinCase("5 7", "12")])
-    assert program == "x"
-    assert options == {"max_cases": None, "subset_seed": 9, "stop_at_first_failure": False}
-    assert (whole, final) == (SUM, {"max_cases": 2, "subset_seed": 9})
-
-
-def test_run_tests_is_not_offered_without_examples() -> None:
-    hidden = replace(SUM, statement="Print the sum.")
-    prompt = section("run_tests", TALLY).build().prompt(hidden)
-    assert prompt is not None
-    assert [tool["function"]["name"] for tool in prompt.tools] == ["tally"]
-    engine, judge = says([tried(RIGHT), RIGHT]), FakeJudge()
-    play(section("run_tests", TALLY), engine, problem=hidden, judge=judge)
-    assert engine.asked[1].endswith("error: there is no tool `run_tests`; the tools are: `tally`[assistant]")
-    # With no tool at all it is an episode of one reply, and nothing is a call.
-    engine = says([tried(RIGHT), RIGHT])
-    sample = play(section("run_tests"), engine, problem=hidden).samples[0]
-    assert len(engine.asked) == 1
-    assert "run_tests" not in engine.asked[0]
-    assert sample.metrics["turns"] == 1
-
-
-def test_run_tests_does_not_run_an_empty_program() -> None:
-    judge = FakeJudge()
-    sample = play(section("run_tests"), says([tried(" \n"), RIGHT]), problem=SUM, judge=judge).samples[0]
-    assert [text for role, text in sample.dialogue if role == "tool"] == ["error: the program is empty"]
-    assert len(judge.asked) == 1
-
-
-def test_a_judge_that_fails_on_examples_gives_no_reward_and_tells_the_model_nothing() -> None:
-    engine = says([tried(RIGHT), RIGHT])
-    sample = play(section("run_tests"), engine, problem=SUM, judge=FakeJudge(Verdict.JUDGE_ERROR)).samples[0]
-    assert sample.reward is None
-    assert len(engine.asked) == 1
-
-
-def test_an_example_on_which_the_checker_fails_does_not_end_the_episode() -> None:
-    """A model could otherwise avoid its reward with a program whose output the checker cannot read."""
-    for who in ("checker failed", "checker does not even decide on the expected output", "interactor failed"):
-        judge = FakeJudge(Verdict.JUDGE_ERROR, f"the {who}: it raised ValueError: 1234")
-        engine = says([tried("print('x')"), RIGHT])
-        sample = play(section("run_tests"), engine, problem=SUM, judge=judge).samples[0]
-        [told] = [text for role, text in sample.dialogue if role == "tool"]
-        assert told.startswith("Examples: 0 of 1 passed.\n\nExample 1: the test could not be run.")
-        assert "1234" not in told
-        assert len(judge.asked) == 2, "the last program is judged"

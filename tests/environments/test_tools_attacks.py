@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from tests.environments.scripted import TOKENIZER, Says, SharedJudge, in_turn, played
 from tests.environments.tools_of_tests import call_text
@@ -57,10 +56,6 @@ def python(code: str) -> str:
     return call_text("python", {"code": code})
 
 
-def tried(program: str) -> str:
-    return call_text("run_tests", {"program": program})
-
-
 async def played_by(
     judge: SharedJudge, episodes: Sequence[Sequence[str]], problem: Problem, **options: Any
 ) -> list[Sample]:
@@ -70,7 +65,7 @@ async def played_by(
             "kind": "tools",
             "prompt": "{statement}",
             "extraction": "whole",
-            "options": {"tools": ("python", "run_tests"), **options},
+            "options": {"tools": ("python",), **options},
         },
     )
     # The replies are told apart by their first one.
@@ -195,8 +190,6 @@ def test_a_session_cannot_prepare_the_process_that_is_judged(judge: SharedJudge)
     sample = play(judge, python(PLANT), USES_PLANT)
     assert results(sample) == ["planted7"]
     assert sample.reward == 0.0
-    tried_too = play(judge, python(PLANT), tried(USES_PLANT), "x")
-    assert results(tried_too)[1].startswith("Examples: 0 of 1 passed.")
 
 
 def test_twin_a_right_program_is_accepted_after_a_session_changed_everything(judge: SharedJudge) -> None:
@@ -235,17 +228,6 @@ HARM = {
     "builtins": "import builtins\nbuiltins.int = builtins.str = builtins.len = None\nprint(8)",
     "files": "import os\nopen('/tmp/left', 'w').write('8')\nos.chmod('/tmp', 0)\nprint(8)",
 }
-
-
-@pytest.mark.parametrize("program", HARM.values(), ids=HARM)
-def test_a_tried_program_cannot_harm_the_judge(program: str, judge: SharedJudge) -> None:
-    cheat, twin = asyncio.run(
-        played_by(
-            judge, [[tried(program), tried(program), CHEAT], [tried(program), tried(RIGHT), RIGHT]], PROBLEM
-        )
-    )
-    assert (cheat.reward, twin.reward) == (0.0, 1.0)
-    assert results(twin)[1] == "Examples: 1 of 1 passed.\n\nExample 1: passed."
 
 
 @pytest.mark.parametrize("code", HARM.values(), ids=HARM)
@@ -426,44 +408,6 @@ def test_twin_long_code_runs(judge: SharedJudge) -> None:
     assert (results(sample), sample.reward) == (["100000"], 1.0)
 
 
-def test_a_program_with_the_outputs_of_the_examples_passes_them_and_is_rejected(judge: SharedJudge) -> None:
-    sample = play(judge, tried(CHEAT), CHEAT)
-    assert results(sample) == ["Examples: 1 of 1 passed.\n\nExample 1: passed."]
-    assert sample.judgement is not None
-    assert (sample.reward, len(sample.judgement.cases)) == (0.0, 2)
-
-
-def test_twin_a_right_program_passes_both(judge: SharedJudge) -> None:
-    sample = play(judge, tried(RIGHT), RIGHT)
-    assert results(sample) == ["Examples: 1 of 1 passed.\n\nExample 1: passed."]
-    assert sample.reward == 1.0
-
-
-PROBES = [
-    "x = input()\nprint(8 if x == '4' else 1 / 0)",
-    "x = input()\nif x != '4':\n    while True: pass\nprint(8)",
-    "x = input()\nraise {'4': ValueError, '3695923': KeyError}.get(x, OSError)(x)",
-    "x = input()\nprint('y' * (1 if x == '4' else 1 << 28))",
-    "import sys\nprint(len(sys.stdin.read()))",
-    "print(2 * int(input()))",
-]
-
-
-def test_examples_are_no_oracle_for_hidden_tests(judge: SharedJudge) -> None:
-    """Whatever the hidden tests are, and however many: the model reads the same."""
-    shown = PROBLEM.tests
-    assert isinstance(shown, StdinTests)
-    others = [
-        replace(PROBLEM, tests=StdinTests([shown.cases[0], *hidden]))
-        for hidden in ([], [StdinCase("1", "2")], [StdinCase(str(i), "x") for i in range(9)])
-    ]
-    calls = [tried(program) for program in PROBES]
-    read = [results(play(judge, *calls, CHEAT, problem=each)) for each in (PROBLEM, *others)]
-    assert read == [read[0]] * 4
-    # The twin: different programs get different results on the example.
-    assert len(set(read[0])) >= 3
-
-
 @pytest.mark.parametrize(
     "name", ["close", "__class__", "whetstone", "../python", "Python", "python\n", "judge"]
 )
@@ -471,7 +415,7 @@ def test_a_call_of_an_unknown_tool_is_an_error(name: str, judge: SharedJudge) ->
     sample = play(judge, call_text(name, {"code": "6 * 7"}), CHEAT)
     [answer] = results(sample)
     assert answer.startswith("error: there is no tool ")
-    assert answer.endswith("the tools are: `python`, `run_tests`")
+    assert answer.endswith("the tools are: `python`")
     assert (sample.metrics["tool_errors"], sample.reward) == (1.0, 0.0)
 
 
@@ -504,11 +448,3 @@ def test_an_episode_cannot_reach_the_session_of_another(judge: SharedJudge) -> N
     for spy in others:
         assert results(spy) == ["[]", "[]"]
         assert spy.reward == 0.0
-
-
-def test_a_tried_program_and_a_session_share_nothing(judge: SharedJudge) -> None:
-    leaves = "open('note', 'w').write('x')\nopen('/tmp/note', 'w').write('x')\nprint(8)"
-    look = python("import os\nos.path.exists('note'), os.path.exists('/tmp/note')")
-    sample = play(judge, look, tried(leaves), look, CHEAT)
-    assert [results(sample)[0], results(sample)[2]] == ["(False, False)"] * 2
-    assert sample.reward == 0.0

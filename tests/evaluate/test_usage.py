@@ -1,4 +1,4 @@
-"""What an evaluation took: tokens, time and cost, in the summary and for scripts."""
+"""The usage of an evaluation: tokens and time, in the summary and for scripts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from tests.evaluate.scripted_server import Answer, Scripted, completion, fenced, serving
 from whetstone.cli.main import main
-from whetstone.evaluate.folder import EvaluationUsage, Prices, read_prompts, usage_of
-from whetstone.evaluate.results import Shares, load_evaluation
+from whetstone.evaluate.folder import EvaluationUsage, read_prompts
+from whetstone.evaluate.results import load_evaluation
 
 pytestmark = pytest.mark.process
 
@@ -26,26 +26,23 @@ def words(url: str, out: Path) -> list[str]:
     return [*what, "--endpoint", url, "--workers", "1", "--out", str(out)]
 
 
-def test_json_is_the_whole_of_stdout_and_holds_tokens_time_and_cost(
+def test_json_is_the_whole_of_stdout_and_holds_tokens_and_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serving(Scripted(answer)) as server:
-        assert main([*words(server.url, tmp_path), "--json", "--price", "2,10"]) == 0
+        assert main([*words(server.url, tmp_path), "--json"]) == 0
         said = capsys.readouterr()
         assert main([*words(server.url, tmp_path), "--json"]) == 0  # nothing is asked again
         assert len(server.requests) == 4
     found = json.loads(said.out)["problems"]
     usage = found["usage"]
     assert (usage["tokens"], usage["prompt_tokens"]) == (4000, 1_000_000)
-    assert usage["cost"] == pytest.approx(2 + 0.04)
     assert "4,000 tokens written and 1,000,000 read in" in said.err
-    assert "they cost 2.04" in said.err
     evaluation = load_evaluation(tmp_path / "problems")
     assert found["pass_at"]["1"]["value"] == evaluation.pass_at[1].value
     assert found["manifest"] == evaluation.manifest
     again = json.loads(capsys.readouterr().out)["problems"]["usage"]
     assert again["seconds"] > usage["seconds"] > 0
-    assert again["cost"] is None
 
 
 def test_the_prompts_are_kept_beside_the_replies(tmp_path: Path) -> None:
@@ -58,15 +55,6 @@ def test_the_prompts_are_kept_beside_the_replies(tmp_path: Path) -> None:
     assert {prompt.user for prompt in prompts.values()} == asked
 
 
-def test_a_price_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for price in ("1", "a,b", "-1,2", "nan,1"):
-        with serving(Scripted(answer)) as server:
-            assert main([*words(server.url, tmp_path), f"--price={price}"]) == 2
-        assert "give two numbers" in capsys.readouterr().err
-
-
-def test_what_nobody_counts_costs_nothing_that_is_known() -> None:
-    shares = Shares(1, {}, 0, 0, 0, 0, 5.0, tokens=5, prompt_tokens=None)
-    assert usage_of(shares, 3725, Prices(1, 1)) == EvaluationUsage(5, None, 3725, None)
-    assert usage_of(shares, 3725).line == "5 tokens written in 1 h 2 min"
-    assert usage_of(shares, 65).line == "5 tokens written in 1 min 5 s"
+def test_usage_is_told_with_hours_and_minutes() -> None:
+    assert EvaluationUsage(5, None, 3725).line == "5 tokens written in 1 h 2 min"
+    assert EvaluationUsage(5, None, 65).line == "5 tokens written in 1 min 5 s"

@@ -260,24 +260,22 @@ def test_the_replies_come_to_every_verdict(judge: Remembers) -> None:
     assert any(judgement.shared_interpreter for judgement in found)
 
 
-CALLS = [
-    [("run_tests", {"program": program}) for program in PROGRAMS],
-    [
+CALLS: list[tuple[str, dict[str, Any]]] = [
+    *(
         ("python", {"code": f"{program}\nprint(dir(), open('/proc/self/cmdline').read())"})
         for program in PROGRAMS
-    ],
-    [("run_tests", {}), ("python", {"code": 4}), ("none", {}), ("run_tests", {"program": "x", "y": 1})],
+    ),
+    *(("python", {}), ("python", {"code": 4}), ("none", {}), ("python", {"code": "x", "y": 1})),
 ]
 
 
 def _conversation(kind: str) -> Callable[[str, int], str]:
     """The replies of a model that tries to make the environment say what the tests expect."""
-    called = [*(call for calls in CALLS for call in calls)]
 
     def said(text: str, index: int) -> str:
         turn = text.count("[assistant]") - 1
-        if kind == "tools" and turn < len(called):
-            name, arguments = called[turn]
+        if kind == "tools" and turn < len(CALLS):
+            name, arguments = CALLS[turn]
             return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
         if "write exactly" in text and kind == "codegen_verifier":
             return '{"inputs": ["7", "8"], "outputs": ["1", "2"]}'
@@ -356,4 +354,4 @@ def test_the_gateway_shows_no_expected_value() -> None:
 def test_every_environment_and_tool_is_read() -> None:
     # What the agent `agent` reads are the answers of the gateway, and the prompt of `single_turn`.
     assert set(settings._BUILT_IN) == {*OPTIONS, "agent"}
-    assert set(tool._BUILT_IN) == {"python", "run_tests"}
+    assert set(tool._BUILT_IN) == {"python"}

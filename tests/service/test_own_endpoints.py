@@ -23,7 +23,7 @@ def item(what: dict[str, str] | None, **more: object) -> dict[str, object]:
     return {"program": what, "problem": sum_problem("3\n", "4\n"), **more}
 
 
-def streamed(server: ServiceProcess, batch: dict[str, object]) -> list[dict[str, Any]]:
+def streamed(server: ServiceProcess, batch: dict[str, Any]) -> list[dict[str, Any]]:
     """The lines of a stream in the order of its items, without the last line."""
     status, data = server.ask("POST", "/v1/judge/stream", batch)
     *lines, last = [json.loads(line) for line in data.splitlines()]

@@ -45,14 +45,6 @@ class Measurement(Section):
     json_: Annotated[bool, Flag("print the results as one JSON object; everything else goes to stderr")] = (
         False
     )
-    price: Annotated[
-        str | None,
-        Flag(
-            "price of a million tokens of prompts and of replies, such as 0.15,0.60, for the cost in the "
-            "summary",
-            "READ,WRITTEN",
-        ),
-    ] = None
 
 
 class ReplyOptions(ReplyChoices):

@@ -36,7 +36,7 @@ def measure_benchmarks(
     # All options are checked before torch is loaded or a request is sent.
     from rich.console import Console
 
-    from whetstone.evaluate.measure import measure, prices_of, summary
+    from whetstone.evaluate.measure import measure, summary
 
     if not (model.source or endpoint.endpoint):
         raise UserError(
@@ -51,7 +51,6 @@ def measure_benchmarks(
         environment=machine.environment,
         out=measurement.out,
         restart=measurement.restart,
-        prices=prices_of(measurement.price),
         # With --json, standard output has the JSON object only.
         console=Console(stderr=True) if measurement.json_ else None,
     )

@@ -12,16 +12,12 @@ from typing import Annotated, Any, ClassVar, cast
 from pydantic import Field, model_validator
 
 from whetstone.core.plugins import load_plugin
-from whetstone.core.problem import Problem
 from whetstone.core.settings import Section
 from whetstone.environments.argument_types import has_type, typed, types_of
 from whetstone.environments.episode import Episode
 from whetstone.environments.tool_calls import Call, MalformedCall, quoted
 
-_BUILT_IN = {
-    "python": "whetstone.environments.python_tool.PythonTool",
-    "run_tests": "whetstone.environments.example_tests_tool.RunTests",
-}
+_BUILT_IN = {"python": "whetstone.environments.python_tool.PythonTool"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 
@@ -91,10 +87,6 @@ class Tool(ABC):
 
     timeout_s: ClassVar[float] = 600.0
     """The most seconds of a call. One that takes longer is cancelled, and the model reads that it was."""
-
-    def is_offered(self, problem: Problem) -> bool:
-        """Return whether the tool can be called for this problem."""
-        return True
 
     @abstractmethod
     async def call(self, arguments: dict[str, Any], session: ToolSession) -> str:

@@ -43,7 +43,7 @@ _NO_TOOL = "unknown_tool"
 class ToolUseOptions(ToolLimits):
     """The model may call tools before its last reply.
 
-    tools: ``python``, ``run_tests``, or your own (docs/environments.md).
+    tools: ``python``, or your own (docs/environments.md).
     calls: the most calls of an episode. It has at most one reply more.
     """
 
@@ -76,15 +76,12 @@ class ToolUse(SingleTurn):
         self._tools = {tool.name: tool for tool in map(make_tool, options.tools)}
         self.turns = options.calls + 1
 
-    def _offered(self, problem: Problem) -> dict[str, Tool]:
-        return {name: tool for name, tool in self._tools.items() if tool.is_offered(problem)}
-
     def prompt(self, problem: Problem) -> Prompt | None:
-        """See Environment. Adds the tools that are offered for the problem."""
+        """See Environment. Adds the tools."""
         prompt = super().prompt(problem)
-        schemas = [schema_of(tool) for tool in self._offered(problem).values()]
-        if prompt is None or not schemas:
-            return prompt
+        schemas = [schema_of(tool) for tool in self._tools.values()]
+        if prompt is None:
+            return None
         if not prompt.chat:  # there is no chat template that could present them
             return replace(prompt, user=f"{describe_tools(schemas)}\n\n{prompt.user}", tools=schemas)
         return replace(prompt, tools=schemas)
@@ -94,7 +91,7 @@ class ToolUse(SingleTurn):
         conversation = await episode.begin()
         fault = ""
         async with AsyncExitStack() as resources:
-            tools = _EpisodeTools(self._offered(problem), self._options, episode, resources)
+            tools = _EpisodeTools(self._tools, self._options, episode, resources)
             try:
                 while messages := await tools.answer(conversation.reply):
                     if await conversation.send(*messages) is None:
@@ -141,7 +138,7 @@ class _EpisodeTools:
         """
         left = self.options.calls - self.calls.total()
         # A reply that was cut has used up its budget.
-        if not self.tools or not left or reply.finish_reason != "stop":
+        if not left or reply.finish_reason != "stop":
             return []
         # Reading a long reply takes a moment. A thread keeps the event loop responsive.
         calls = await asyncio.to_thread(calls_of, reply)

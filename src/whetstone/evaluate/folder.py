@@ -20,7 +20,7 @@ from whetstone.core.errors import UserError
 from whetstone.core.outputs import GOES_ON, LineLog, check_outputs, unwritable, write_file
 from whetstone.environments.prompt import Prompt
 from whetstone.evaluate.manifest import resumable_differences
-from whetstone.evaluate.results import EVALUATION_FILE, Evaluation, SampleResult, Shares
+from whetstone.evaluate.results import EVALUATION_FILE, Evaluation, SampleResult
 
 SAMPLES_FILE = "samples.jsonl"
 MANIFEST_FILE = "manifest.json"
@@ -210,41 +210,23 @@ def _lines(place: Path) -> Iterator[bytes]:
         raise UserError(f"{place}: cannot be read: {error.strerror or error}") from None
 
 
-class Prices(Struct, frozen=True):
-    """The price of a million tokens read, and of a million written, in any currency."""
-
-    read: float
-    written: float
-
-
 class EvaluationUsage(Struct, frozen=True):
     """The usage of an evaluation over all its runs.
 
     tokens: written tokens, as counted by the writer of the replies, without failed attempts.
     prompt_tokens: read tokens, once for each reply; None if not counted.
     seconds: wall-clock time of finished and interrupted runs.
-    cost: None without prices or without token counts.
     """
 
     tokens: int
     prompt_tokens: int | None
     seconds: float
-    cost: float | None = None
 
     @property
     def line(self) -> str:
         """The usage as text."""
         read = "" if self.prompt_tokens is None else f" and {self.prompt_tokens:,} read"
-        cost = "" if self.cost is None else f"; they cost {self.cost:,.2f}"
-        return f"{self.tokens:,} tokens written{read} in {_duration(self.seconds)}{cost}"
-
-
-def usage_of(shares: Shares, seconds: float, prices: Prices | None = None) -> EvaluationUsage:
-    """Return the usage of an evaluation. ``seconds`` is the sum over all its runs."""
-    read, cost = shares.prompt_tokens, None
-    if prices is not None and shares.tokens and read is not None:
-        cost = (read * prices.read + shares.tokens * prices.written) / 1e6
-    return EvaluationUsage(shares.tokens, read, seconds, cost)
+        return f"{self.tokens:,} tokens written{read} in {_duration(self.seconds)}"
 
 
 def add_seconds(folder: Path, seconds: float) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -22,7 +21,7 @@ from whetstone.environments.environment import Environment
 from whetstone.environments.settings import EnvironmentSection
 from whetstone.evaluate.benchmarks import Benchmark
 from whetstone.evaluate.evaluate import evaluate, prompts_of
-from whetstone.evaluate.folder import EvaluationFolder, EvaluationUsage, Prices, add_seconds, usage_of
+from whetstone.evaluate.folder import EvaluationFolder, EvaluationUsage, add_seconds
 from whetstone.evaluate.grading import Grading, environment_by
 from whetstone.evaluate.manifest import build_manifest
 from whetstone.evaluate.plan import SamplingPlan
@@ -80,14 +79,13 @@ def measure(
     environment: str = "",
     out: str | Path | None = None,
     restart: bool = False,
-    prices: Prices | None = None,
     console: Console | None = None,
 ) -> dict[str, _EvaluationResult]:
     """Evaluate the model on one benchmark after the other, and print progress and results.
 
     With ``out``, each result is written to the folder ``out/NAME``; an interrupted run is resumed there,
     unless ``restart``. ``workers`` of the judge: 0 means one for each core. ``environment`` has the packages
-    that programs may import; ``prices`` are for the cost. The model is closed at the end. Raises UserError
+    that programs may import; The model is closed at the end. Raises UserError
     for a model that does not answer or a folder with other contents, and SandboxUnavailable below
     ``minimum_tier``.
     """
@@ -97,7 +95,7 @@ def measure(
         environment=environment,
         comparisons=installed_comparisons(),
     )
-    measuring = _Measuring(model, judge, minimum_tier, out, restart, prices, console or Console())
+    measuring = _Measuring(model, judge, minimum_tier, out, restart, console or Console())
     return asyncio.run(measuring.run(tasks))
 
 
@@ -110,7 +108,6 @@ class _Measuring:
     minimum_tier: TierName
     out: str | Path | None
     restart: bool
-    prices: Prices | None
     console: Console
 
     async def run(self, tasks: Sequence[EvaluationTask]) -> dict[str, _EvaluationResult]:
@@ -170,7 +167,8 @@ class _Measuring:
             if folder:
                 folder.keep_prompts(prompts_of(environment, problems))
                 folder.finish(evaluation)
-        usage = usage_of(evaluation.shares, seconds, self.prices)
+        shares = evaluation.shares
+        usage = EvaluationUsage(shares.tokens, shares.prompt_tokens, seconds)
         print_evaluation(task.name, evaluation, self.console, usage=usage)
         if folder:
             self._say(f"saved: {folder.path}")
@@ -195,19 +193,6 @@ def summary(measured: _EvaluationResult) -> dict[str, Any]:
         "folder": measured.folder,
         "manifest": found.manifest,
     }
-
-
-def prices_of(text: str | None) -> Prices | None:
-    """Parse ``READ,WRITTEN``. Raises UserError for another form."""
-    if text is None:
-        return None
-    try:
-        read, written = (float(part) for part in text.split(","))
-    except ValueError:
-        read = written = math.nan
-    if not (math.isfinite(read) and math.isfinite(written) and min(read, written) >= 0):
-        raise UserError(f"--price {text}: give two numbers, of a million tokens read and written: 0.15,0.60")
-    return Prices(read, written)
 
 
 _NOTE_EVERY_S = 0.2
