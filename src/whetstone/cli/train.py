@@ -98,7 +98,6 @@ def _dry_run(recipe: Recipe, *, remote: bool) -> None:
 
     errors = machine_errors(recipe, remote=remote)
     try:
-        from whetstone.run.disk_plan import disk_errors
         from whetstone.run.memory_plan import memory_errors
         from whetstone.run.prepared_run import dry_run_errors
     except ModuleNotFoundError as error:
@@ -107,7 +106,7 @@ def _dry_run(recipe: Recipe, *, remote: bool) -> None:
         # A recipe for another machine is planned although something is missing here.
         found = memory_errors(recipe, log)
         errors += [error for error in found if not any(error in other for other in errors)]
-        errors = errors or disk_errors(recipe, log) + dry_run_errors(recipe, log)
+        errors = errors or dry_run_errors(recipe, log)
     if errors:
         raise UserError("\n".join(errors))
 
@@ -136,13 +135,9 @@ def run_recipe(recipe: Recipe, console: Console, shown: str = "", *, ray: str | 
     for stage in stage_recipes(recipe):
         build_data(stage, console)
     with Display(console) as display:
-        for stage, before in remaining_runs(recipe, display.log):
+        for stage in remaining_runs(recipe, display.log):
             try:
-                summary = (
-                    train(stage, display, before)
-                    if stage.verifier is None
-                    else train_together(stage, display)
-                )
+                summary = train(stage, display) if stage.verifier is None else train_together(stage, display)
             except RunDrained:
                 raise KeyboardInterrupt from None
             print_results(display, summary.folder, summary.before, summary.after)

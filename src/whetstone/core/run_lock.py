@@ -53,16 +53,10 @@ def _in_use(folder: Path) -> UserError:
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether a process of this machine trains in the folder."""
-    return is_file_locked(folder / ".lock")
-
-
-def is_file_locked(file: Path) -> bool:
-    """Return whether a process of this machine holds a lock of the file. The check does not touch
-    the lock."""
+    """Return whether a process of this machine trains in the folder. The check does not touch the lock."""
     # Taking the lock could make a run fail that starts at this moment. /proc/locks lists all locks.
     try:
-        number = file.stat().st_ino
+        number = (folder / ".lock").stat().st_ino
         held = Path("/proc/locks").read_text(encoding="ascii")
     except OSError:
         return False

@@ -11,108 +11,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from whetstone.core.progress import Progress, Work, duration
+from whetstone.core.progress import Progress, Work
 from whetstone.evaluate.passk import Estimate, PairedDifference
 from whetstone.evaluate.results import REWARD
-
-# The first estimate comes after so many steps, or after so many seconds of steps.
-_MIN_STEPS, _MIN_SECONDS = 3, 30.0
-# A part of the first evaluation is enough for an estimate if it took at least this long.
-_MIN_SHARE, _MIN_SHARE_S = 0.05, 15.0
-# The shares of the steps after which the estimate is repeated.
-_REFINED_AT = (0.25, 0.5)
-_MIN_CHANGE = 0.2
-_MIN_TOTAL_S = 20.0
-
-
-class _Forecast:
-    """Estimates of a run's time. Methods that return text return a line to print, or an empty text.
-
-    now: seconds of a monotonic clock. began: when the command started. steps: remaining steps. evaluations:
-    remaining evaluations of this process.
-    """
-
-    def __init__(self, now: float, *, began: float, steps: int, evaluations: int) -> None:
-        self._began = began
-        self._steps, self._evaluations = steps, evaluations
-        self._steps_done = self._evaluations_done = 0
-        self._step_s = self._evaluation_s = 0.0
-        self._evaluating_since: float | None = None
-        self._part_reported = False
-        self._last = now
-        self._last_total: float | None = None
-        self._checks = [round(share * steps) for share in _REFINED_AT]
-
-    def on_evaluation(self, share: float, now: float) -> str:
-        """Report that ``share`` of an evaluation is done: 0 at its start, 1 at its end."""
-        if share == 0:
-            self._evaluating_since = now
-        since = self._last if self._evaluating_since is None else self._evaluating_since
-        seconds = now - since
-        if share >= 1:
-            self._evaluations_done += 1
-            self._evaluation_s += seconds
-            self._evaluating_since, self._last = None, now
-        first = self._evaluations_done == (share >= 1) and not self._steps_done
-        if (
-            self._part_reported
-            or not first
-            or share < _MIN_SHARE
-            or seconds < _MIN_SHARE_S
-            or self._evaluations < 2
-        ):
-            return ""
-        self._part_reported = True
-        total = self._evaluations * seconds / share
-        return f"estimated time of all {self._evaluations} evaluations: about {duration(total)}"
-
-    def on_step(self, now: float) -> str:
-        """Report that a step is complete."""
-        self._steps_done += 1
-        self._step_s += now - self._last
-        self._last = now
-        left = self._seconds_left()
-        total = now - self._began + left
-        if self._last_total is None:
-            due = self._steps_done >= _MIN_STEPS or self._step_s >= _MIN_SECONDS
-            if not due or left < _MIN_TOTAL_S:
-                return ""
-        elif (
-            self._steps_done not in self._checks
-            or abs(total - self._last_total) < _MIN_CHANGE * self._last_total
-        ):
-            return ""
-        self._last_total = total
-        return f"estimated total: about {duration(total)} ({self._breakdown()} to go)"
-
-    def _seconds_left(self) -> float:
-        return (
-            self._steps_left * self._seconds_per_step + self._evaluations_left * self._seconds_per_evaluation
-        )
-
-    @property
-    def _steps_left(self) -> int:
-        return max(0, self._steps - self._steps_done)
-
-    @property
-    def _evaluations_left(self) -> int:
-        """Remaining evaluations, 0 until the duration of one is known."""
-        return max(0, self._evaluations - self._evaluations_done) if self._evaluations_done else 0
-
-    @property
-    def _seconds_per_step(self) -> float:
-        return self._step_s / self._steps_done
-
-    @property
-    def _seconds_per_evaluation(self) -> float:
-        return self._evaluation_s / max(1, self._evaluations_done)
-
-    def _breakdown(self) -> str:
-        parts = [f"{self._steps_left} steps of {duration(self._seconds_per_step)}"]
-        if self._evaluations_left:
-            some = "evaluation" if self._evaluations_left == 1 else "evaluations"
-            parts.append(f"{self._evaluations_left} {some} of {duration(self._seconds_per_evaluation)}")
-        return ", ".join(parts)
 
 
 class Display:
@@ -123,10 +24,9 @@ class Display:
     ) -> None:
         self.console = console or Console()
         self.progress = Progress(self.console, transient=False, clock=clock)
-        self._clock, self._began = clock, clock()
+        self._clock = clock
         self._work: Work | None = None
-        self._work_began = self._began
-        self._forecast: _Forecast | None = None
+        self._work_began = clock()
 
     def __enter__(self) -> Display:
         self.progress.__enter__()
@@ -174,19 +74,6 @@ class Display:
         self._work = None
         self.log(f"{name}: {note + ', ' if note else ''}{seconds:.0f} s")
 
-    def plan(self, steps: int, evaluations: int) -> None:
-        """Announce the remaining steps and evaluations, whose total time is estimated from the first ones."""
-        self._forecast = _Forecast(self._clock(), began=self._began, steps=steps, evaluations=evaluations)
-
-    def on_evaluation(self, share: float) -> None:
-        """Report that ``share`` of a step's evaluation over all problem sets is done, including 0 and 1."""
-        if self._forecast is not None:
-            self._estimate(self._forecast.on_evaluation(share, self._clock()))
-
-    def _estimate(self, text: str) -> None:
-        if text:
-            self.log(text)
-
     def on_step(self, record: dict[str, Any], steps: int) -> None:
         """Report a complete training step."""
         seconds = record["time"]
@@ -200,8 +87,6 @@ class Display:
         self.log(line)
         if self._work is not None:
             self._work.mark_printed()
-        if self._forecast is not None:
-            self._estimate(self._forecast.on_step(self._clock()))
 
 
 class PartnerDisplay(Display):
@@ -221,9 +106,6 @@ class PartnerDisplay(Display):
     def end(self, note: str = "") -> None:
         """See Display."""
         self.log(note)
-
-    def plan(self, steps: int, evaluations: int) -> None:
-        """See Display. The first model's run has the same steps."""
 
     def on_step(self, record: dict[str, Any], steps: int) -> None:
         """See Display. Prints the reward below the first model's line."""

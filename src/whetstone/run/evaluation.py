@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from whetstone.environments.runner import open_environment
 from whetstone.environments.settings import EnvironmentSection
 from whetstone.evaluate.benchmarks import load_benchmark, problems_hash
 from whetstone.evaluate.evaluate import evaluate, prompts_of
-from whetstone.evaluate.folder import EvaluationFolder, holds, read_manifest
+from whetstone.evaluate.folder import EvaluationFolder, holds
 from whetstone.evaluate.grading import Grading, check_grading, environment_by
 from whetstone.evaluate.plan import SamplingPlan
 from whetstone.evaluate.replies.engine import EngineWriter
@@ -66,7 +65,7 @@ def evaluation_sets(recipe: Recipe, sets: ProblemSets) -> list[EvaluationSet]:
     return measured
 
 
-def evaluation_manifest(measured: EvaluationSet, checkpoint: dict[str, Any]) -> dict[str, Any]:
+def _manifest(measured: EvaluationSet, checkpoint: dict[str, Any]) -> dict[str, Any]:
     """Describe the evaluation of ``measured`` with the weights of ``checkpoint``, in plain JSON values."""
     return {
         "checkpoint": checkpoint,
@@ -75,14 +74,6 @@ def evaluation_manifest(measured: EvaluationSet, checkpoint: dict[str, Any]) -> 
         "environment": measured.settings.model_dump(mode="json"),
         **({} if measured.grading == "ours" else {"grading": measured.grading}),
     }
-
-
-def _reused_manifest(folder: Path, measured: EvaluationSet) -> dict[str, Any] | None:
-    """Return the manifest of replies that were copied from the previous stage, else None."""
-    found = read_manifest(folder)
-    checkpoint = found.get("checkpoint", {})
-    taken = "taken_from" in checkpoint and found == evaluation_manifest(measured, checkpoint)
-    return found if taken else None
 
 
 @dataclass(frozen=True)
@@ -108,26 +99,21 @@ class Evaluator:
         """
         start = time.perf_counter()
         evaluations: dict[str, Evaluation] = {}
-        self.display.on_evaluation(0.0)
         for measured in self.measured:
             with self._folder(measured, step, digest) as files:
                 evaluations[measured.name] = await self._evaluate(measured, step, files, engine, tokenizer)
-        self.display.on_evaluation(1.0)
         record = eval_record(step, evaluations, time.perf_counter() - start)
         return record if digest is None else {**record, "checkpoint": digest}
 
-    def _progress_callback(self, measured: EvaluationSet) -> Callable[[Tally], None]:
-        """Return a callback that shows the progress of one set as a part of all sets."""
-        sizes = {each.name: len(each.problems) * each.plan.n for each in self.measured}
-        before, begun = sum(sizes[name] for name in takewhile(measured.name.__ne__, sizes)), False
+    def _progress_callback(self) -> Callable[[Tally], None]:
+        """Return a callback that shows the progress of one set."""
+        begun = False
 
         def show(tally: Tally) -> None:
             nonlocal begun
             if not begun:
                 # The first call has the replies of an earlier attempt.
                 self.display.skip(tally.samples)
-            elif tally.samples < sizes[measured.name]:
-                self.display.on_evaluation((before + tally.samples) / sum(sizes.values()))
             begun = True
             if tally.samples:
                 self.display.advance(tally.samples, tally.note)
@@ -135,17 +121,12 @@ class Evaluator:
         return show
 
     def _folder(self, measured: EvaluationSet, step: int, digest: str | None) -> EvaluationFolder:
-        """Return the step's folder. Replies of other weights, from an earlier start of the run, are deleted.
-
-        Replies that were copied from the previous stage (``stages.py``) are of the same weights.
-        """
+        """Return the step's folder, without replies of other weights from an earlier start of the run."""
         folder = self.run / "evaluations" / f"step-{step}-{measured.name}"
-        if step == 0 and (taken := _reused_manifest(folder, measured)):
-            return EvaluationFolder(folder, taken)
         # Weights without a checkpoint cannot be identified later, so nothing of them is reused.
         if digest is None:
             return EvaluationFolder(folder, {}, restart=True)
-        content = evaluation_manifest(measured, {"step": step, "digest": digest})
+        content = _manifest(measured, {"step": step, "digest": digest})
         return EvaluationFolder(folder, content, restart=not holds(folder, content))
 
     def _environment(self, measured: EvaluationSet) -> AbstractAsyncContextManager[Environment]:
@@ -168,8 +149,6 @@ class Evaluator:
         plan, settings = measured.plan, measured.settings
         total = len(measured.problems) * plan.n
         self.display.begin(f"evaluating {measured.name} at step {step}", total)
-        show = self._progress_callback(measured)
-
         limit = settings.max_prompt_tokens
         replies = EngineReplies(engine, tokenizer, plan, max_prompt_tokens=limit)
         async with self._environment(measured) as environment:
@@ -183,7 +162,7 @@ class Evaluator:
                 known=files.finished(),
                 record=files.add,
                 total=total,
-                on_progress=show,
+                on_progress=self._progress_callback(),
                 manifest=files.manifest,
             )
         files.finish(evaluation)

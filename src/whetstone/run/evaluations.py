@@ -9,14 +9,12 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from whetstone.core.errors import UserError, did_you_mean
-from whetstone.core.run_lock import is_file_locked
-from whetstone.evaluate.results import PASS_1, REWARD
+from whetstone.core.errors import UserError
 from whetstone.report.metrics import MetricsWriter, Record, read_metrics
 from whetstone.run.recipe import Recipe
 
@@ -39,36 +37,26 @@ def evaluation_records(run: Path) -> dict[int, Record]:
     return {record["step"]: record for record in records if record["kind"] == "eval"}
 
 
-def records_file(run: Path, benchmarks: Sequence[str] = ()) -> Path:
-    """Return the file for records of a process that evaluates checkpoints on own sets, or on benchmarks."""
-    name = f"records-{'+'.join(benchmarks)}.jsonl" if benchmarks else "records.jsonl"
-    return run / "evaluations" / name
+def records_file(run: Path) -> Path:
+    """Return the file for records of a process that evaluates checkpoints."""
+    return run / "evaluations" / "records.jsonl"
 
 
-def is_due(recipe: Recipe, step: int, every: int | None) -> bool:
-    """Return whether a step is evaluated.
-
-    every: evaluate the multiples of this number, and the first and last step; None: the steps of the recipe.
-    """
-    last = recipe.trainer.steps
-    if every is None:
-        return recipe.evaluation.due(step, last=step == last)
-    return step in (0, last) or step % every == 0
+def is_due(recipe: Recipe, step: int) -> bool:
+    """Return whether a step is evaluated."""
+    return recipe.evaluation.due(step, last=step == recipe.trainer.steps)
 
 
 def pending_steps(run: Path, recipe: Recipe, steps: Collection[int]) -> set[int]:
-    """Return those of ``steps`` that another process still has to evaluate. Training keeps their checkpoints.
+    """Return those of ``steps`` that the process of ``evaluation.process: separate`` still has to evaluate.
 
-    The other processes are that of ``evaluation.process: separate``, and each running watcher.
+    Training keeps their checkpoints.
     """
-    writers = _running_writers(run)
-    if recipe.evaluation.process == "separate":
-        writers.setdefault(records_file(run), None)
-    pending: set[int] = set()
-    for file, every in writers.items():
-        done = {record["step"] for record in read_metrics(file)} if file.exists() else set[int]()
-        pending |= {step for step in steps if step not in done and is_due(recipe, step, every)}
-    return pending
+    if recipe.evaluation.process != "separate":
+        return set()
+    file = records_file(run)
+    done = {record["step"] for record in read_metrics(file)} if file.exists() else set[int]()
+    return {step for step in steps if step not in done and is_due(recipe, step)}
 
 
 def checkpoint_digest(checkpoint: Path) -> str:
@@ -83,10 +71,8 @@ def checkpoint_digest(checkpoint: Path) -> str:
 
 
 @contextmanager
-def sole_writer(records: Path, log: Callable[[str], None], every: int | None = None) -> Generator[None]:
+def sole_writer(records: Path, log: Callable[[str], None]) -> Generator[None]:
     """Lock these records for this process, waiting for a short time for a process that is about to end.
-
-    every: the steps that this process evaluates, see :func:`is_due`.
 
     Raises UserError, naming the other process, if it continues.
     """
@@ -94,9 +80,9 @@ def sole_writer(records: Path, log: Callable[[str], None], every: int | None = N
     handle = os.open(records.with_name(f".{records.name}.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
     try:
         _lock(handle, records, log)
-        # The lock file names the process for messages, and its steps for training.
+        # The lock file names the process for messages.
         os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()} {every or ''}".encode(), 0)
+        os.pwrite(handle, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(handle)
@@ -108,7 +94,7 @@ def _lock(handle: int, records: Path, log: Callable[[str], None]) -> None:
         try:
             return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            process = os.pread(handle, 40, 0).decode().partition(" ")[0]
+            process = os.pread(handle, 40, 0).decode()
             other = f"{records}: process {process} evaluates these checkpoints"
         if not logged:
             log(f"{other}; waiting up to {_TERMINATE_S:.0f} s for its end")
@@ -126,84 +112,9 @@ def drop_evaluations_after(run: Path, step: int, log: Callable[[str], None]) -> 
     evaluations = run / "evaluations"
     found = ((_STEP.match(path.name), path) for path in evaluations.glob("step-*"))
     later = [path for match, path in found if match and int(match[1]) > step]
-    for file in evaluations.glob("records*.jsonl"):
-        if later or any(record["step"] > step for record in read_metrics(file)):
-            with sole_writer(file, log), MetricsWriter(file) as records:
-                records.truncate_after(step)
+    file = records_file(run)
+    if file.exists() and (later or any(record["step"] > step for record in read_metrics(file))):
+        with sole_writer(file, log), MetricsWriter(file) as records:
+            records.truncate_after(step)
     for folder in later:
         shutil.rmtree(folder)
-
-
-def _running_writers(run: Path) -> dict[Path, int | None]:
-    """Return the records that a process is writing now, with the steps that it evaluates (:func:`is_due`)."""
-    found: dict[Path, int | None] = {}
-    for lock in (run / "evaluations").glob(".records*.jsonl.lock"):
-        if is_file_locked(lock):
-            _, _, every = lock.read_text().partition(" ")
-            found[lock.with_name(lock.name[1:].removesuffix(".lock"))] = int(every) if every else None
-    return found
-
-
-def check_best(recipe: Recipe) -> None:
-    """Raise UserError if ``trainer.keep_best`` names a result that the run does not measure."""
-    metric, evaluation = recipe.trainer.keep_best, recipe.evaluation
-    plans = {"train": evaluation.k} if evaluation.train_problems else {}
-    plans |= {"heldout": evaluation.k} if recipe.data.heldout is not None else {}
-    for planned in evaluation.planned(recipe.sampling, recipe.environment, recipe.seed):
-        plans[planned.entry.title] = planned.plan.k
-    # Which of them an environment reports is known after the first evaluation.
-    known = [
-        f"{name}/{estimate}"
-        for name, ks in plans.items()
-        for estimate in (*(f"pass@{k}" for k in sorted({1, *ks})), REWARD)
-    ]
-    if metric is not None and metric not in known:
-        available = f"there are {', '.join(known)}" if known else "the run evaluates nothing"
-        raise UserError(
-            f"`trainer.keep_best`: this run does not measure `{metric}`{did_you_mean(metric, known)}; "
-            f"{available}"
-        )
-
-
-def best_step(records: Mapping[int, Record], name: str) -> int | None:
-    """Return the step with the highest value of a result, the first one of equals; None without a record.
-
-    Raises UserError if the evaluations do not report the result.
-    """
-    values = {
-        step: value for step in sorted(records) if (value := result_value(records[step], name)) is not None
-    }
-    if records and not values:
-        set_name = name.rpartition("/")[0]
-        raise UserError(
-            f"`trainer.keep_best`: the evaluations do not report `{name}`, because nothing says which "
-            f"replies solved their problem; set it to `{set_name}/{REWARD}` and resume the run"
-        )
-    return max(values, key=lambda step: values[step], default=None)
-
-
-def result_value(record: Record, name: str) -> float | None:
-    """Return a result such as ``heldout/reward`` of an evaluation; None if it has none."""
-    set_name, _, estimate = name.rpartition("/")
-    # A reward that is the same number as pass@1 is not reported.
-    names = (name, f"{set_name}/{PASS_1}") if estimate == REWARD else (name,)
-    return next((record[f"eval/{one}"] for one in names if f"eval/{one}" in record), None)
-
-
-def steps_to_keep(
-    recipe: Recipe, run: Path, records: Callable[[], Mapping[int, Record]]
-) -> Callable[[list[int]], Collection[int]]:
-    """Return a function that selects steps to keep: the best one, and those that are not evaluated yet."""
-    name, settings = recipe.trainer.keep_best, recipe.evaluation
-
-    def worth(steps: list[int]) -> Collection[int]:
-        kept = pending_steps(run, recipe, steps)
-        if name is None:
-            return kept
-        known = records()
-        # A step that is not evaluated yet may turn out to be the best.
-        kept |= {step for step in steps if settings.due(step, last=False) and step not in known}
-        best = best_step({step: known[step] for step in steps if step in known}, name)
-        return kept if best is None else {*kept, best}
-
-    return worth

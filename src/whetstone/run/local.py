@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,16 +31,9 @@ from whetstone.report.sinks import ShownMetrics, check_views
 from whetstone.rollout.flow import FlowBatch
 from whetstone.run.auto import with_choices
 from whetstone.run.checks import check_episodes, check_references
-from whetstone.run.disk_plan import check_disk
 from whetstone.run.display import Display
 from whetstone.run.evaluation import Evaluator
-from whetstone.run.evaluations import (
-    best_step,
-    drop_evaluations_after,
-    evaluation_records,
-    result_value,
-    steps_to_keep,
-)
+from whetstone.run.evaluations import drop_evaluations_after, evaluation_records, pending_steps
 from whetstone.run.initial_model import initial_model, save_initial_weights, start_folder
 from whetstone.run.parts import RunParts, cores_per_rank, local_parts
 from whetstone.run.prepared_run import PreparedRun, preflight
@@ -48,7 +42,6 @@ from whetstone.run.records import train_record
 from whetstone.run.run_dir import check_recipe, find_checkpoint, write_recipe
 from whetstone.run.run_judge import run_judge
 from whetstone.run.separate_evaluation import SeparateEvaluation
-from whetstone.run.stages import PreviousStage, reuse_evaluation
 from whetstone.trainer.checkpoint import load_checkpoint
 from whetstone.trainer.loop import RunDrained, train_steps
 from whetstone.trainer.ranks import Ranks, join_ranks
@@ -82,7 +75,6 @@ def single_process_parts(
 def train(
     recipe: Recipe,
     display: Display,
-    previous: PreviousStage | None = None,
     *,
     join: Join = single_process_parts,
     threads: int = 0,
@@ -90,8 +82,7 @@ def train(
 ) -> RunSummary:
     """Run a recipe without stages to its last step, from the newest checkpoint in its folder.
 
-    previous: the stage whose last weights this run starts from. threads: of this process, if the recipe sets
-    none. preflight_run: the preflight to run.
+    threads: of this process, if the recipe sets none. preflight_run: the preflight to run.
 
     Raises RunDrained after a checkpoint if a signal ended the run. Raises UserError for invalid input before
     anything is written, and SandboxUnavailable if this machine cannot isolate as strictly as
@@ -109,16 +100,13 @@ def train(
             def checkpoint_of_run() -> str | None:
                 check_recipe(folder, prepared.recipe)
                 checkpoint = find_checkpoint(folder, display.log)
-                check_disk(prepared.recipe)
                 return None if checkpoint is None else str(checkpoint)
 
             checkpoint = ranks.from_first(checkpoint_of_run, "rank 0 to look into the run's folder")
             configure_torch(recipe, threads or cores_per_rank(ranks))
             from_where = None if checkpoint is None else Path(checkpoint)
             try:
-                return asyncio.run(
-                    train_with_parts(prepared, folder, from_where, previous, display, ranks, join)
-                )
+                return asyncio.run(train_with_parts(prepared, folder, from_where, display, ranks, join))
             except RunDrained as drained:
                 end = drained
     # Raised only here, after the process group has ended, because draining is no failure of a rank.
@@ -158,7 +146,6 @@ async def train_with_parts(
     prepared: PreparedRun,
     folder: Path,
     checkpoint: Path | None,
-    before: PreviousStage | None,
     display: Display,
     ranks: Ranks,
     join: Join,
@@ -198,9 +185,7 @@ async def train_with_parts(
                     return await run.run(fresh=checkpoint is None)
             write_recipe(folder, recipe)
             with (
-                _open_outputs(
-                    prepared, folder, parts, display, before, resumed=checkpoint is not None
-                ) as written,
+                _open_outputs(prepared, folder, parts, display, resumed=checkpoint is not None) as written,
                 _build_saver(recipe, folder, ranks) as saver,
             ):
                 run = _Run(recipe, folder, display, parts, saver, written)
@@ -223,7 +208,6 @@ def _open_outputs(
     folder: Path,
     parts: RunParts,
     display: Display,
-    before: PreviousStage | None,
     *,
     resumed: bool,
 ) -> Generator[_RunOutputs]:
@@ -234,8 +218,6 @@ def _open_outputs(
     with ShownMetrics(folder, recipe.report, recipe.name, display.log) as metrics:
         done = parts.trainer.version if resumed else -1
         drop_evaluations_after(folder, done, display.log)
-        if before is not None and not resumed:
-            reuse_evaluation(before, folder, ahead.measured, recipe.judge, display.log)
         # Steps after the checkpoint are made again, and would otherwise be recorded twice.
         dropped = metrics.truncate_after(done)
         rollouts.truncate_after(done)
@@ -261,7 +243,7 @@ def _build_saver(recipe: Recipe, folder: Path, ranks: Ranks) -> CheckpointSaver:
         keep=settings.keep_checkpoints,
         in_background=settings.async_checkpoints,
         ranks=ranks,
-        also_keep=steps_to_keep(recipe, folder, lambda: evaluation_records(folder)),
+        also_keep=partial(pending_steps, folder, recipe),
     )
 
 
@@ -288,7 +270,6 @@ class _Run:
         # The engine may have loaded other weights, such as those of the recipe's path instead of the
         # checkpoint.
         await parts.sync_weights()
-        self.display.plan(steps - parts.trainer.version, self._evaluations_left())
         # Later weights must not be recorded as those of step 0.
         starts = parts.trainer.version == 0 and 0 not in evaluation_records(self.folder)
         if starts and written is not None and written.separate is None:
@@ -314,12 +295,10 @@ class _Run:
             await self._evaluate(written)
         parts.ranks.wait("the evaluation of the last step")
         evaluated = evaluation_records(self.folder)
-        self._log_best(evaluated)
         if 0 not in evaluated:
             self.display.log(
-                f"{self.folder}: there is no evaluation of step 0 to compare with; `whetstone eval watch "
-                f"{self.folder}` makes it if its checkpoint was kept, else `whetstone eval` on the initial "
-                "model of the run"
+                f"{self.folder}: there is no evaluation of step 0 to compare with; `whetstone eval` on the "
+                "initial model of the run makes one"
             )
         return RunSummary(self.folder, evaluated.get(0, {}), evaluated.get(last, {}))
 
@@ -338,20 +317,6 @@ class _Run:
                 "the same command resumes"
             )
             raise
-
-    def _evaluations_left(self) -> int:
-        """Return how many evaluations this process still has to make."""
-        if self.outputs is None or self.outputs.separate is not None or not self.outputs.evaluator.measured:
-            return 0
-        last, done, due = self.recipe.trainer.steps, self.parts.trainer.version, self.recipe.evaluation.due
-        steps = {0} | {step for step in range(done + 1, last + 1) if due(step, last=step == last)}
-        return len(steps - evaluation_records(self.folder).keys())
-
-    def _log_best(self, evaluated: dict[int, Record]) -> None:
-        name = self.recipe.trainer.keep_best
-        if name is not None and (step := best_step(evaluated, name)) is not None:
-            value, place = result_value(evaluated[step], name), self.folder / "checkpoints" / f"step-{step}"
-            self.display.log(f"best by {name}: {value:.3f} at step {step}, kept in {place}")
 
     def on_step_begin(self, version: int) -> None:
         """Hook of the loop: end it if the run was told to stop."""

@@ -24,7 +24,6 @@ from whetstone.engine.sources import check_folder as check_model_folder
 from whetstone.environments.settings import environment_class
 from whetstone.judge.environments.environment import environment_named
 from whetstone.report.sinks import check_views
-from whetstone.run.evaluations import check_best
 from whetstone.run.problem_sets import built_folder, check_built, needs_build
 from whetstone.run.recipe import Recipe, check_lengths, recipe_parts
 from whetstone.run.roles.identity import flow_rules, flow_section
@@ -73,8 +72,7 @@ def error_of(check: Callable[[], object]) -> str:
 
 
 def _check_structure(recipe: Recipe) -> None:
-    """Check what needs no file of the run: the best result, ranks, the pipeline, and official graders."""
-    check_best(recipe)
+    """Check what needs no file of the run: ranks, the pipeline, and official graders."""
     evaluation = recipe.evaluation
     measures = recipe.data.heldout is not None or evaluation.train_problems or evaluation.sets
     if recipe.flow is not None and recipe.flow.ranks > 1 and measures and evaluation.process != "separate":
@@ -144,12 +142,11 @@ def _check_engine(recipe: Recipe) -> None:
 
 
 def _check_device(recipe: Recipe) -> None:
-    device, offload, compiled = recipe.model.device, recipe.trainer.offload, recipe.trainer.compile
-    if not (offload or compiled) and device in ("auto", "cpu"):
+    device, offload = recipe.model.device, recipe.trainer.offload
+    if not offload and device in ("auto", "cpu"):
         return
     # This imports torch, which knows the devices.
     from whetstone.engine.device import pick_device
-    from whetstone.trainer.compiled_layers import check_compiler
     from whetstone.trainer.memory import check_offload
 
     try:
@@ -158,8 +155,6 @@ def _check_device(recipe: Recipe) -> None:
         raise UserError(f"`model.device`: {error}") from None
     if offload:
         check_offload(chosen)
-    if compiled:
-        check_compiler(chosen)
 
 
 def _check_packages(recipe: Recipe) -> None:

@@ -76,7 +76,6 @@ _SHARED = {
     "samples_per_prompt",
     "checkpoint_every",
     "keep_checkpoints",
-    "keep_best",
     "wait_s",
 }
 
@@ -125,10 +124,9 @@ class Recipe(Section):
         if self.algorithm.cross_entropy and (fault := self._cross_entropy_error()):
             raise ValueError(fault)
         separate = self.evaluation.process == "separate"
-        needs = "`evaluation.process: separate` evaluates" if separate else "`trainer.keep_best` compares"
-        if (separate or self.trainer.keep_best) and self.evaluation.every % self.trainer.checkpoint_every:
+        if separate and self.evaluation.every % self.trainer.checkpoint_every:
             raise ValueError(
-                f"{needs} checkpoints, so `evaluation.every` "
+                "`evaluation.process: separate` evaluates checkpoints, so `evaluation.every` "
                 f"({self.evaluation.every}) must be a multiple of `trainer.checkpoint_every` "
                 f"({self.trainer.checkpoint_every})"
             )
@@ -210,8 +208,8 @@ class Recipe(Section):
             return "`verifier` and `stages` cannot be in one recipe: run the stages one by one"
         if self.trainer.keep_checkpoints < 2:
             return "`trainer.keep_checkpoints` must be at least 2: both models resume from the same step"
-        if self.flow is None and (self.evaluation.process == "separate" or self.trainer.keep_best):
-            return "with two models, `evaluation.process: separate` and `trainer.keep_best` need `flow`"
+        if self.flow is None and self.evaluation.process == "separate":
+            return "with two models, `evaluation.process: separate` needs `flow`"
         return ""
 
     @property
@@ -306,8 +304,7 @@ def stage_recipes(recipe: Recipe) -> list[Recipe]:
         }
         if number > 0:
             values.pop("warmup", None)
-            # With the same seed, results of two stages are comparable, and one evaluation serves both at
-            # their border.
+            # With the same seed, the results of two stages are comparable.
             values["evaluation"] = {"seed": recipe.seed, **values.get("evaluation", {})}
         made.append(read_settings(Recipe, values, name=lambda key, number=number: f"`stages.{number}.{key}`"))
     return made

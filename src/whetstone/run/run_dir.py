@@ -24,7 +24,6 @@ _CHANGEABLE = {
     "trainer.checkpoint_every",
     "trainer.keep_checkpoints",
     "trainer.async_checkpoints",
-    "trainer.keep_best",
     "trainer.wait_s",
     "evaluation.process",
     "evaluation.threads",
@@ -56,7 +55,6 @@ _ROUNDING_ONLY = {
     "trainer.logits_per_chunk": "another size of chunks adds up in another order",
     "flow.ranks": "another number of ranks adds up in another order",
     "trainer.offload": "another device rounds in another way",
-    "trainer.compile": "compiled layers round in another way",
 }
 
 

@@ -1,8 +1,8 @@
 """Evaluates a run's checkpoints in a separate process while the run trains: ``whetstone eval watch``.
 
 The watcher reads the run's folder and writes ``evaluations/step-N-NAME``, and one record per step to its own
-file ``records.jsonl`` or ``records-BENCHMARKS.jsonl``. It shares only CPU cores with training. Training keeps
-a checkpoint until every running watcher has evaluated it. After a kill a watcher resumes at the last reply.
+file ``records.jsonl``. It shares only CPU cores with training. Training keeps a checkpoint until the watcher
+has evaluated it. After a kill a watcher resumes at the last reply.
 Of two records of a step the later one counts, because a resumed run writes another checkpoint.
 """
 
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +39,10 @@ from whetstone.run.run_judge import run_judge
 
 _POLL_S = 0.5
 _TERMINATE_S = 10.0
+# Training has priority for the CPU cores.
+_NICENESS = 10
+# Training uses the other cores.
+_JUDGE_WORKERS = 1
 
 
 class SeparateEvaluation:
@@ -107,63 +111,38 @@ class SeparateEvaluation:
         return found[-1] if found else None
 
 
-def watch(
-    run: Path,
-    display: Display,
-    *,
-    extra: Callable[[Recipe], list[EvaluationSet]] | None = None,
-    every: int | None = None,
-    threads: int = 1,
-    workers: int = 1,
-    device: str | None = None,
-    patience_s: float = 600.0,
-    wait_s: float = 0.0,
-    nice: int = 10,
-    parent: int | None = None,
-) -> int:
-    """Evaluate the checkpoints of ``run`` as they appear, up to the last one; return how many.
+def watch(run: Path, display: Display, *, threads: int = 1, parent: int | None = None) -> int:
+    """Evaluate the checkpoints of ``run`` on its own sets as they appear, and return how many.
 
-    Uses the run's own sets, or those that ``extra`` makes of its recipe. ``every``: evaluate multiples of
-    this step instead of the recipe's steps; the first and last are always evaluated. ``patience_s``: end if
-    nothing new appeared for so long and no process trains in the folder. ``wait_s``: longest wait for the run
-    to start. ``nice``: added to the niceness. ``parent``: the process that started this one, which ends with
-    it.
+    It ends after the run's last checkpoint, or when all are evaluated and no process trains in the folder.
+    threads: of torch; 0: one per core. parent: the process that started this one, which ends with it.
 
-    Raises UserError if there is no run within ``wait_s``, or another watcher does the same work.
+    Raises UserError if there is no run, or another watcher does the same work.
     """
     if parent is not None:
         threading.Thread(
             target=_exit_with_parent, args=(parent,), name="whetstone-parent", daemon=True
         ).start()
-    recipe = _wait_for_recipe(run, wait_s, display)
-    sets = extra(recipe) if extra else preflight(recipe, display.log).measured
-    # Training has priority for the CPU cores.
-    os.nice(nice)
+    recipe = _recipe_of(run)
+    sets = preflight(recipe, display.log).measured
+    os.nice(_NICENESS)
     disable_progress_bar()
     torch.set_num_threads(threads or os.cpu_count() or 1)
-    file = records_file(run, [m.name for m in sets] if extra else ())
-    with sole_writer(file, display.log, every), MetricsWriter(file) as records:
+    file = records_file(run)
+    with sole_writer(file, display.log), MetricsWriter(file) as records:
         done = {(record["step"], record.get("checkpoint")) for record in read_metrics(file)}
-        watcher = _Watcher(run, recipe, sets, display, every, device or recipe.model.device, records, done)
-        return asyncio.run(watcher.run_until_done(workers, patience_s))
+        watcher = _Watcher(run, recipe, sets, display, records, done)
+        return asyncio.run(watcher.run_until_done())
 
 
-def _wait_for_recipe(run: Path, wait_s: float, display: Display) -> Recipe:
-    """Return the recipe in the run's folder; wait for it, because the watcher may start first."""
+def _recipe_of(run: Path) -> Recipe:
     file = run / "recipe.yaml"
     if not file.exists():
         others = [other.name for other in run.parent.glob("*") if (other / "recipe.yaml").exists()]
-        missing = f"{run}: no run there (no recipe.yaml){did_you_mean(run.name, others)}"
-        if wait_s:
-            display.log(f"{missing}; waiting {wait_s:g} s for one to begin")
-        deadline = time.monotonic() + wait_s
-        while not file.exists():
-            if time.monotonic() >= deadline:
-                raise UserError(
-                    f"{missing}; give the folder that `whetstone train` writes to, or --wait S for a run "
-                    "that begins within so many seconds"
-                )
-            time.sleep(_POLL_S)
+        raise UserError(
+            f"{run}: no run there (no recipe.yaml){did_you_mean(run.name, others)}; give the folder that "
+            "`whetstone train` writes to"
+        )
     return load_recipe(file)
 
 
@@ -182,24 +161,24 @@ class _Watcher:
     recipe: Recipe
     measured: Sequence[EvaluationSet]
     display: Display
-    every: int | None
-    device: str
     records: MetricsWriter
     done: set[tuple[int, str | None]]
 
-    async def run_until_done(self, workers: int, patience_s: float) -> int:
-        """Evaluate until the run's last checkpoint is done, or nothing new appears."""
-        count, last_evaluation = 0, time.monotonic()
-        async with run_judge(self.recipe, workers) as judge:
+    async def run_until_done(self) -> int:
+        """Evaluate until the run's last checkpoint is done, or no process trains."""
+        count = 0
+        async with run_judge(self.recipe, _JUDGE_WORKERS) as judge:
             tier = self.recipe.judge.minimum_tier
             evaluator = Evaluator(self.run, self.measured, judge, self.display, tier)
             while True:
+                # Training saves its last checkpoint before it releases the folder.
+                trains = is_locked(self.run)
                 if pending := self._pending():
                     step, digest, folder = pending[0]
                     self.records.write(await self._evaluate(evaluator, step, folder, digest))
                     self.done.add((step, digest))
-                    count, last_evaluation = count + 1, time.monotonic()
-                elif self._finished() or self._timed_out(last_evaluation, patience_s):
+                    count += 1
+                elif self._finished() or not trains:
                     return count
                 else:
                     await asyncio.sleep(_POLL_S)
@@ -208,7 +187,7 @@ class _Watcher:
         """Evaluate the checkpoint in a folder with an engine of its own."""
         settings, engine = self.recipe.model, self.recipe.engine
         # A server loads the weights itself, so the device memory is left to it.
-        device = "cpu" if engine.kind in SERVERS else self.device
+        device = "cpu" if engine.kind in SERVERS else settings.device
         loaded = load_model(str(folder), dtype=settings.dtype, device=device)
         serving = build_engine(engine, lambda: loaded.model.requires_grad_(False), loaded.tokenizer)
         try:
@@ -223,7 +202,7 @@ class _Watcher:
             number = folder.name.removeprefix("step-")
             # Training may remove a checkpoint at any time.
             with contextlib.suppress(FileNotFoundError):
-                if number.isdigit() and is_due(self.recipe, int(number), self.every):
+                if number.isdigit() and is_due(self.recipe, int(number)):
                     found.append((int(number), checkpoint_digest(folder), folder))
         return sorted(one for one in found if one[:2] not in self.done)
 
@@ -234,13 +213,3 @@ class _Watcher:
         self.recipe = load_recipe(self.run / "recipe.yaml")
         last = self.recipe.trainer.steps
         return (self.run / "checkpoints" / f"step-{last}").exists() and any(s == last for s, _ in self.done)
-
-    def _timed_out(self, last_news: float, patience_s: float) -> bool:
-        # A step may take longer than the patience, but a training process holds the lock of the folder.
-        if time.monotonic() - last_news < patience_s or is_locked(self.run):
-            return False
-        self.display.log(
-            f"{self.run}: nothing new for {patience_s:.0f} s, and no process trains there; run the "
-            "same command again when training continues"
-        )
-        return True

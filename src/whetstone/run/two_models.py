@@ -22,7 +22,6 @@ from whetstone.environments.environment import Environment
 from whetstone.environments.replies import EngineReplies
 from whetstone.environments.runner import open_environment
 from whetstone.rollout.local_flow import LocalFlow
-from whetstone.run.disk_plan import check_disk
 from whetstone.run.display import Display, PartnerDisplay
 from whetstone.run.local import Join, RunSummary, configure_torch, train_with_parts
 from whetstone.run.parts import RunParts, cores_per_rank, local_flow, trainer_and_engine
@@ -50,7 +49,6 @@ def train_together(recipe: Recipe, display: Display) -> RunSummary:
             for each, folder in zip((first, second), folders, strict=True):
                 check_recipe(folder, each.recipe)
             checkpoints = common_checkpoints(folders, display.log)
-            check_disk(first.recipe)
             configure_torch(first.recipe, cores_per_rank(ranks))
             return asyncio.run(_train_both((first, second), folders, checkpoints, display, ranks))
 
@@ -109,7 +107,6 @@ async def _train_both(
                             ahead,
                             folder,
                             checkpoint,
-                            None,
                             display if ahead is prepared[0] else PartnerDisplay(name, display),
                             ranks,
                             builder.join_for(name),

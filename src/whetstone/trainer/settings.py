@@ -62,7 +62,6 @@ class TrainerSection(Section):
         and counted; 0 disables this. An update that is not finite is always omitted.
     activation_checkpointing: compute each layer's activations again in the backward pass: about a third more
         time, memory for one layer instead of all.
-    compile: compile the layers (``torch.compile``) at the first step, which then takes minutes.
     offload: keep master weights, summed gradients and moments in host memory, where the update is computed;
         with one process also the reference while it is not used. For a model on an accelerator.
     routing_replay: for a mixture of experts: each token of a reply is processed by the experts that processed
@@ -73,8 +72,7 @@ class TrainerSection(Section):
         thousandths.
     checkpoint_every: in steps, in addition to the first and last step. async_checkpoints: write them while
         the next steps run, from a copy in host memory; the next save waits for the previous one.
-    keep_checkpoints: how many of the newest to keep. keep_best: also keep the one with the highest value of
-        an evaluation result, such as `heldout/pass@1` or `heldout/reward`.
+    keep_checkpoints: how many of the newest to keep.
     wait_s: with several ranks, the longest wait for another rank, such as for its longest reply, or for the
         evaluation on rank 0; in a run with a flow, the longest wait for a batch.
     """
@@ -99,7 +97,6 @@ class TrainerSection(Section):
     grad_clip: Positive = 1.0
     spike_factor: NonNegative = 0.0
     activation_checkpointing: bool = False
-    compile: bool = False
     offload: bool = False
     lora: LoraSection | None = None
     routing_replay: bool = False
@@ -108,7 +105,6 @@ class TrainerSection(Section):
     checkpoint_every: Count = 50
     async_checkpoints: bool = False
     keep_checkpoints: Count = 2
-    keep_best: NonEmpty | None = None
 
     @model_validator(mode="after")
     def _check_length(self) -> TrainerSection:

@@ -25,7 +25,6 @@ from whetstone.core.errors import UserError
 from whetstone.core.sample import Batch
 from whetstone.engine.out_of_memory import WEIGHTS_KEYS, describe_weights, explain_out_of_memory
 from whetstone.engine.weights import copy_model
-from whetstone.trainer.compiled_layers import compile_layers
 from whetstone.trainer.forward import Forward, Scores
 from whetstone.trainer.memory import check_offload, checkpoint_activations, move_to_host, moved_to
 from whetstone.trainer.meter import StepMeter, check_engine_gap
@@ -181,7 +180,7 @@ class Trainer:
     def _make_forward(
         self, model: PreTrainedModel, temperature: float, *, routing_replay: bool = False
     ) -> Forward:
-        forward = Forward(
+        return Forward(
             model,
             temperature=temperature,
             routing_replay=routing_replay,
@@ -189,9 +188,6 @@ class Trainer:
             attention=self._settings.attention,
             logits_per_chunk=self._settings.logits_per_chunk,
         )
-        if self._settings.compile:
-            compile_layers(model)
-        return forward
 
     def _make_reference(self, temperature: float) -> Forward:
         """Return a copy of the model with its present weights, sharded and offloaded as the settings say."""
