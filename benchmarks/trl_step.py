@@ -133,7 +133,7 @@ def sampling_flow(
     replies = {POLICY: EngineReplies(engine, tokenizer, params, max_prompt_tokens=limit)}
     sample = GroupSampler(SingleTurn(asked), judge, replies, group, 0, None)
     source = PromptSource(tasks, seed=0)
-    return LocalFlow(source, sample, replies, {POLICY: spec}, prompts_per_step=prompts).for_model(POLICY)
+    return LocalFlow(source, sample, replies[POLICY], spec, prompts_per_step=prompts)
 
 
 def run_trl(args: argparse.Namespace) -> list[float]:

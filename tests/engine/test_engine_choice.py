@@ -61,7 +61,7 @@ def test_an_engine_of_ones_own_is_named_by_its_path_and_takes_its_options() -> N
         ({"kind": "whetstone.engine.engine:Nothing"}, "cannot be imported"),
     ],
 )
-def test_what_cannot_be_made_is_said_with_the_way_out(settings: dict[str, Any], said: str) -> None:
+def test_errors_of_building_an_engine_name_the_remedy(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         build_engine(EngineSection(**settings), never, None)
 
@@ -71,9 +71,7 @@ def test_a_misspelt_option_of_the_torch_engine_is_refused_with_the_section() -> 
         EngineSection(options={"max_bach": 3})
 
 
-def test_what_an_engine_cannot_promise_is_refused_to_those_who_need_it(
-    build_model: Any, tokenizer: Any
-) -> None:
+def test_a_missing_engine_capability_is_refused(build_model: Any, tokenizer: Any) -> None:
     settings = EngineSection(kind=f"{__name__}:Echo")
     echo = build_engine(settings, never, None)
     with pytest.raises(UserError, match=r"deterministic: true.*engine\.kind: torch"):
@@ -85,7 +83,7 @@ def test_what_an_engine_cannot_promise_is_refused_to_those_who_need_it(
     check_capabilities(embedded, EngineSection(), repeatable=True, tensors=True)
 
 
-def test_where_nobody_generates_a_prompt_is_measured_on_paper() -> None:
+def test_a_dry_run_engine_checks_the_length_of_prompts() -> None:
     model, _ = build_miniature("qwen3", ["print(1)"], 0)
     params = Sampling(max_tokens=100)
     for most, context in ((None, CONTEXT), (300, 300), (2 * CONTEXT, CONTEXT)):

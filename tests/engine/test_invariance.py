@@ -205,7 +205,7 @@ def test_the_gap_of_a_deterministic_run_is_zero(build_model: Build) -> None:
         assert (metrics["logprob_gap_max"], metrics["engine_gap"], metrics["outside"]) == (0, 0, 0)
 
 
-def test_a_processor_whose_products_depend_on_the_number_of_rows_is_recognized(build_model: Build) -> None:
+def test_a_processor_without_invariant_products_is_detected(build_model: Build) -> None:
     model = build_model("llama")
     up = model.model.layers[1].mlp.up_proj  # the last layer of this shape is the one that is tried
     forward = up.forward

@@ -87,7 +87,7 @@ def test_a_model_is_saved_whole_or_not_at_all(tmp_path: Path, tokenizer: Any) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_dtype_is_what_was_asked_for(tmp_path: Path, build_model: Build, tokenizer: Any) -> None:
+def test_a_model_loads_in_the_requested_dtype(tmp_path: Path, build_model: Build, tokenizer: Any) -> None:
     save_model(build_model("llama"), tokenizer, tmp_path)
     loaded = load_model(str(tmp_path), dtype="bfloat16", device="cpu")
     assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.bfloat16}

@@ -80,7 +80,7 @@ def test_tokens_after_an_update_have_the_experts_of_the_new_weights() -> None:
     assert len(routing_of(found).part(0, 2 + before).data) == 4 * (2 + before)
 
 
-def test_an_engine_that_ends_returns_what_it_has() -> None:
+def test_a_closed_engine_returns_partial_replies() -> None:
     async def story() -> list[Completion]:
         engine = TorchEngine(moe(0), Endless(), max_batch=1)
         waiting = asyncio.ensure_future(replies(engine, request([3, 4], 500, 2)))

@@ -90,7 +90,7 @@ def test_every_draw_is_kept_and_its_logprob_is_over_its_support(
 
 @given(seed=st.integers(0, 1000), uniform=st.floats(0, 1, exclude_max=True))
 @settings(max_examples=30, deadline=None)
-def test_a_draw_does_not_depend_on_the_rows_beside_it(seed: int, uniform: float) -> None:
+def test_a_sampled_token_does_not_depend_on_other_rows(seed: int, uniform: float) -> None:
     logits = torch.randn(5, 1500, generator=torch.Generator().manual_seed(seed)) * 3
     rows = [params(), params(0.7, top_p=0.9), params(0), params(top_k=5), params(top_p=0.9999)]
     together = Sampler().draw(logits, rows, [uniform] * 5)

@@ -556,7 +556,7 @@ async def test_a_cancelled_update_is_made_up_for_by_all_weights(
 
 
 @in_a_loop
-async def test_a_server_whose_weights_are_not_found_reloads_the_folder(
+async def test_a_server_without_known_weights_reloads_the_folder(
     extended: StandIn, caplog: pytest.LogCaptureFixture
 ) -> None:
     extended.finds_weights = False

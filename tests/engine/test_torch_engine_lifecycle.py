@@ -176,9 +176,7 @@ def test_a_caller_that_leaves_frees_its_places(build_model: Build, plain_tokeniz
     assert reply == alone[0]
 
 
-def test_a_caller_that_leaves_does_not_disturb_those_beside_it(
-    build_model: Build, plain_tokenizer: Any
-) -> None:
+def test_a_cancelled_request_does_not_disturb_the_others(build_model: Build, plain_tokenizer: Any) -> None:
     engine = TorchEngine(endless(build_model), plain_tokenizer)
 
     async def run() -> list[Completion]:

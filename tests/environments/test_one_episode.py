@@ -68,9 +68,9 @@ def trained(
     most = settings.max_prompt_tokens
     served = {"policy": EngineReplies(engine, tokenizer, params, max_prompt_tokens=most)}
     sample = GroupSampler(SingleTurn(settings), judge, served, len(replies), 0, None)
-    specs = {"policy": algorithm_named("grpo", {})}
-    flow = LocalFlow(PromptSource([problem], 0), sample, served, specs, prompts_per_step=1)
-    (group,) = asyncio.run(flow.batch("policy", 0)).sampled
+    source, spec = PromptSource([problem], 0), algorithm_named("grpo", {})
+    flow = LocalFlow(source, sample, served["policy"], spec, prompts_per_step=1)
+    (group,) = asyncio.run(flow.next_batch(0)).sampled
     (prompt,) = (request.prompt_ids for request in engine.requests)
     assert group.prompt_ids == prompt
     return prompt, [_outcome(s.text, s.program, s.judgement) for s in group.samples], group

@@ -111,8 +111,8 @@ def plain(batch: FlowBatch) -> dict[str, Any]:
 async def synchronous(steps: int) -> list[dict[str, Any]]:
     engine = SeededEngine()
     sample, replies = sampler(engine)
-    shared = LocalFlow(PromptSource(PROBLEMS, 5), sample, replies, SPECS, prompts_per_step=4)
-    flow = shared.for_model("policy")
+    source = PromptSource(PROBLEMS, 5)
+    flow = LocalFlow(source, sample, replies["policy"], SPECS["policy"], prompts_per_step=4)
     batches: list[dict[str, Any]] = []
     for version in range(steps):
         engine.version = version

@@ -1,10 +1,10 @@
-"""Batches of one model and of two: groups with a signal, every drop counted, an exact saved place."""
+"""Batches of a run in one process: groups with a signal, every drop counted, an exact saved place."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -22,12 +22,11 @@ from whetstone.engine.scratch import build_tokenizer
 from whetstone.environments.environment import Environment
 from whetstone.environments.episode import Episode, Rollout
 from whetstone.environments.prompt import Prompt
-from whetstone.environments.replies import EngineReplies, GenerationProgress
-from whetstone.rollout.flow import Flow, FlowBatch
+from whetstone.environments.replies import EngineReplies
+from whetstone.rollout.flow import Flow
 from whetstone.rollout.group_facts import drop_reason
 from whetstone.rollout.ledger import unaccounted
 from whetstone.rollout.local_flow import LocalFlow
-from whetstone.rollout.replica import SamplingProgress
 from whetstone.rollout.sampling import GroupSampler
 from whetstone.rollout.source import PromptSource
 
@@ -111,7 +110,7 @@ def flow(
     replies = {"policy": EngineReplies(answering, tokenizer, Sampling(max_tokens=4), max_prompt_tokens=64)}
     environment = ScriptedEnvironment() if judge is None else JudgedEnvironment()
     sample = GroupSampler(environment, judge or NO_JUDGE, replies, 3, seed, max_cases)
-    return LocalFlow(source, sample, replies, {"policy": spec}, prompts_per_step=prompts).for_model("policy")
+    return LocalFlow(source, sample, replies["policy"], spec, prompts_per_step=prompts)
 
 
 def test_every_sampled_group_is_trained_on_or_counted_with_its_reason() -> None:
@@ -129,8 +128,17 @@ def test_dynamic_sampling_refills_up_to_its_rounds() -> None:
     assert len(drawn.sampled) == 4 + sum(drawn.batch.dropped.values())
 
 
+def test_the_ledger_accounts_for_every_generated_token() -> None:
+    drawing = flow(PromptSource(PROBLEMS, 0), algorithm_named("dapo", {"refill_rounds": 1}))
+    drawn = asyncio.run(drawing.next_batch(0))
+    tokens = asyncio.run(drawing.report()).tokens
+    assert unaccounted(tokens) == 0
+    assert tokens["generated"] == 3 * len(drawn.sampled)
+    assert tokens["trained"] == 3 * len(drawn.batch.groups)
+
+
 def test_weights_of_another_version_are_refused() -> None:
-    with pytest.raises(RuntimeError, match=r"serve \{'policy': 0\}"):
+    with pytest.raises(RuntimeError, match="the engine serves 0"):
         asyncio.run(flow(PromptSource(PROBLEMS, 0), algorithm_named("grpo", {})).next_batch(1))
 
 
@@ -138,7 +146,7 @@ def test_an_algorithm_that_samples_with_the_start_gets_version_0_at_every_step()
     drawn = asyncio.run(flow(PromptSource(PROBLEMS, 0), algorithm_named("ssd"), 7).next_batch(3))
     assert len(drawn.batch.groups) == 7
     current = algorithm_named("ssd", {"sampling_weights": "current"})
-    with pytest.raises(RuntimeError, match=r"serve \{'policy': 0\}"):
+    with pytest.raises(RuntimeError, match="the engine serves 0"):
         asyncio.run(flow(PromptSource(PROBLEMS, 0), current).next_batch(3))
 
 
@@ -216,96 +224,3 @@ def test_one_accepted_reply_is_enough_for_a_cross_entropy_of_accepted_replies(
     samples = [Sample([1], [0.0], [0], "stop", "", reward=0.5, accepted=each) for each in accepted]
     reason = drop_reason(Group("p", [1], samples), algorithm_named("rejection_sft"))
     assert reason == (None if True in accepted else "rejected")
-
-
-class Served:
-    """As much of ``EngineReplies`` as a flow looks at."""
-
-    version = 0
-
-
-async def sampled_for_two(draw: int, problem: Problem, progress: SamplingProgress) -> dict[str, Group]:
-    """Of odd draws the coder's group has no spread, of every fourth one the verifier's."""
-
-    def group(name: str, flat: bool) -> Group:
-        progress[name] = GenerationProgress(Served())  # pyright: ignore
-        for _ in range(3):  # of which the environment uses two
-            progress[name].add(Completion(0, [1], [-1.0], [0], "stop"))
-        samples = [Sample([1], [-1.0], [0], "stop", name, reward=float(i and not flat)) for i in range(2)]
-        return Group(problem.id, [draw + 1], samples)
-
-    await asyncio.sleep(0)
-    return {"coder": group("coder", draw % 2 == 1), "verifier": group("verifier", draw % 4 == 0)}
-
-
-def flow_of_two(refills: int, replies: dict[str, Any]) -> LocalFlow:
-    spec = algorithm_named("dapo", {"refill_rounds": refills, "overlong_buffer": 0})
-    specs = {"coder": spec, "verifier": spec}
-    return LocalFlow(PromptSource(PROBLEMS, 3), sampled_for_two, replies, specs, prompts_per_step=4)  # pyright: ignore
-
-
-def steps(flow: LocalFlow, replies: dict[str, Any], first: int, last: int) -> list[dict[str, FlowBatch]]:
-    async def model(name: str, late: bool) -> list[FlowBatch]:
-        found: list[FlowBatch] = []
-        for version in range(first, last):
-            if late:
-                await asyncio.sleep(0.001)
-            replies[name].version = version
-            found.append(await flow.for_model(name).next_batch(version))
-        return found
-
-    async def both() -> list[dict[str, FlowBatch]]:
-        async with asyncio.timeout(60):
-            found = await asyncio.gather(model("coder", False), model("verifier", True))
-        return [{"coder": a, "verifier": b} for a, b in zip(*found, strict=True)]
-
-    return asyncio.run(both())
-
-
-def told(batch: FlowBatch) -> Any:
-    return [g.prompt_ids[0] - 1 for g in batch.batch.groups], batch.batch.dropped, len(batch.sampled)
-
-
-def test_each_model_is_filtered_by_itself_and_both_are_sampled_until_both_have_enough() -> None:
-    replies = {"coder": Served(), "verifier": Served()}
-    flow = flow_of_two(9, replies)
-    [first] = steps(flow, replies, 0, 1)
-    coder, verifier = told(first["coder"]), told(first["verifier"])
-    assert coder[0] == [0, 2, 4, 6]
-    assert verifier[0] == [1, 2, 3, 5]
-    for kept, dropped, count in (coder, verifier):
-        assert len(kept) + sum(dropped.values()) == count == 7
-    assert (coder[1], verifier[1]) == ({"zero_variance": 3}, {"zero_variance": 2, "surplus": 1})
-    tokens = flow.report("verifier").tokens
-    dropped = {"dropped/surplus": 2, "dropped/unused": 7, "dropped/zero_variance": 4}
-    assert tokens == {"generated": 21, "trained": 8, "replayed": 0, **dropped}
-    assert unaccounted(tokens) == 0
-
-
-def test_a_flow_resumed_at_any_step_gives_the_same_batches() -> None:
-    replies = {"coder": Served(), "verifier": Served()}
-    whole = [{n: told(b) for n, b in step.items()} for step in steps(flow_of_two(1, replies), replies, 0, 5)]
-    tokens: list[Mapping[str, int]] = []
-    for at in range(1, 5):
-        before, after = flow_of_two(1, replies), flow_of_two(1, replies)
-        steps(before, replies, 0, at)
-        for name in replies:
-            after.for_model(name).restore(before.for_model(name).state())
-        rest = [{n: told(b) for n, b in step.items()} for step in steps(after, replies, at, 5)]
-        assert rest == whole[at:]
-        tokens.append(after.report("coder").tokens)
-    assert tokens == [tokens[0]] * 4
-
-
-def test_models_that_are_not_at_the_same_version_are_not_sampled() -> None:
-    replies = {"coder": Served(), "verifier": Served()}
-    flow = flow_of_two(0, replies)
-
-    async def run() -> None:
-        replies["verifier"].version = 1
-        both = flow.for_model("coder").next_batch(0), flow.for_model("verifier").next_batch(1)
-        async with asyncio.timeout(60):
-            await asyncio.gather(*both)
-
-    with pytest.raises((RuntimeError, asyncio.CancelledError)):
-        asyncio.run(run())

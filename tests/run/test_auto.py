@@ -86,6 +86,7 @@ def test_the_chosen_engine_gets_its_own_options(tmp_path: Path, monkeypatch: pyt
 def test_a_second_model_has_the_engine_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = "verifier={engine: {options: {arguments: [--y], max_batch: 4}}}"
     apart = ("engine.placement=apart", "environment.kind=codegen_verifier", "evaluation={}")
+    apart += ("deterministic=false", "flow={staleness: 0}")
     recipe = chosen(tmp_path, monkeypatch, *apart, own, f"out={tmp_path / 'run'}")
     assert recipe.engine.options["arguments"] == ["--x"]
     partner = partner_recipe(recipe).engine
@@ -143,7 +144,7 @@ def test_wrong_options_are_refused_whichever_engine_is_chosen(options: dict[str,
         ("model.dtype=auto", "add `model.dtype=bfloat16` or `model.dtype=float32`"),
     ],
 )
-def test_roles_on_several_hosts_must_name_what_is_auto(
+def test_roles_on_several_hosts_need_explicit_values_for_auto(
     override: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [str(write_recipe(tmp_path)), override, "flow={staleness: 0}"]

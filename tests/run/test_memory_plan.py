@@ -128,9 +128,7 @@ def test_the_page_has_the_figures_of_the_plan() -> None:
         ("scalebox-qwen3-30b-a3b", 199),
     ],
 )
-def test_without_checkpointing_activations_take_what_was_counted_by_other_means(
-    name: str, gigabytes: float
-) -> None:
+def test_activations_without_checkpointing_match_independent_counts(name: str, gigabytes: float) -> None:
     [(_, plan)] = recipe_plans(name, ["trainer.activation_checkpointing=false"])
     assert plan.rows["activations"]["training"] == pytest.approx(gigabytes * 1e9, rel=0.05)
 
@@ -167,7 +165,7 @@ def test_the_dry_run_plans_another_machine_although_something_is_missing_here(
     assert "memory: training needs" in said
 
 
-def test_what_cannot_fit_is_refused_with_what_changes_the_largest_part() -> None:
+def test_the_refusal_names_the_keys_of_the_largest_part() -> None:
     [fault] = refusals("machine.memory_gb=0.2")
     start = r"memory: training needs (\S+) GB on the device \(trainer and engine\), and 0.19 of 0.2 GB may be"
     found = re.match(start, fault)
@@ -192,7 +190,7 @@ def test_a_stage_that_does_not_fit_is_named() -> None:
     assert fault.startswith("stage `large`: memory: training needs ")
 
 
-def test_a_model_that_is_not_here_is_said_with_the_command_that_gets_it(
+def test_the_error_for_a_missing_model_names_the_download_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)

@@ -75,7 +75,7 @@ def test_a_base_that_leads_back_or_is_missing_is_an_error(tmp_path: Path) -> Non
         load_recipe(first)
 
 
-def test_published_recipes_say_what_differs() -> None:
+def test_published_recipes_state_their_differences() -> None:
     published = [
         file
         for file in RECIPES

@@ -49,7 +49,7 @@ def test_a_port_in_use_is_refused_with_the_setting_that_changes_it(
         TcpServer(VersionStore(keep=1, copies=2), port=taken)
 
 
-def test_only_the_trainer_needs_what_the_run_is_evaluated_on(
+def test_only_the_trainer_needs_the_evaluation_sets(
     taken: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe, missing = write_async_recipe(tmp_path), tmp_path / "missing.jsonl"

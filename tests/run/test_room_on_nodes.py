@@ -30,14 +30,14 @@ def test_the_trainer_is_on_this_machine_and_replicas_anywhere(tmp_path: Path) ->
         room(tmp_path, [FAR, HERE], "model.device=cpu", "flow.resources.trainer.cpus=5")
 
 
-def test_a_replica_that_fits_on_no_node_is_refused_with_what_they_have(tmp_path: Path) -> None:
+def test_the_error_for_a_replica_without_a_node_lists_the_resources(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"no place for a replica, .*/here has 4 CPU and 0 GPU; .*/far has 16 CPU and 2 GPU"
     ):
         room(tmp_path, [HERE, FAR], "model.device=cpu", "flow.resources.replica.cpus=17")
 
 
-def test_devices_are_not_left_idle_because_nobody_asked_for_them(tmp_path: Path) -> None:
+def test_a_cluster_with_unrequested_gpus_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"Ray would give a replica no GPU: set `flow\.resources\.replica\.gpus`"
     ):

@@ -17,7 +17,6 @@ import pytest
 from tests.processes import descendants
 from tests.run.roles_by_hand import until
 from tests.run.test_ranks_of_a_run import ONE_THREAD, SHORT, torchrun
-from tests.run.test_two_models import VERIFIED
 from tests.run.tiny_recipe import finished, record_count, start, timeless
 from tests.warm_command import WarmCommand
 from whetstone.core.errors import INTERRUPTED
@@ -202,21 +201,6 @@ def test_ranks_stop_after_the_same_step_whichever_is_told(whom: str, recipe: Pat
     assert last_step(two) == 5
 
 
-@pytest.mark.extended
-@pytest.mark.process
-@pytest.mark.parametrize("number", SIGNALS)
-def test_two_models_save_the_same_step(number: int, tmp_path: Path) -> None:
-    recipe, out = tmp_path / "two.yaml", tmp_path / "run"
-    recipe.write_text(VERIFIED, encoding="utf-8")
-    with start(recipe, out, RARE) as train:
-        signal_in_step(train, out, 2, number, only)
-        assert train.wait() == INTERRUPTED, train.printed("err")
-        assert "Traceback" not in train.printed("err")
-    steps = [last_step(folder) for folder in (out, out / "verifier")]
-    assert [saved(folder)[-1] for folder in (out, out / "verifier")] == steps
-    assert steps[0] == steps[1] < 5
-
-
 def told_twice(first: int, second: int) -> None:
     signal.raise_signal(first)
     signal.raise_signal(second)
@@ -231,11 +215,9 @@ def handlers() -> list[object]:
 def test_a_request_is_taken_once_and_the_handlers_come_back(number: int, handlers: list[object]) -> None:
     stop = StopRequest(Ranks())
     with stop.listening():
-        assert not stop.due(3)
+        assert not stop.due()
         signal.raise_signal(number)
-        # Another loop has begun this step already, so this one begins it, too.
-        assert not stop.due(3)
-        assert stop.due(4)
+        assert stop.due()
     assert [signal.getsignal(each) for each in SIGNALS] == handlers
 
 
@@ -251,18 +233,6 @@ def test_the_second_signal_interrupts_whatever_runs(numbers: tuple[int, int]) ->
             signal.signal(number, handler)
 
 
-def test_loops_that_end_in_the_order_of_their_beginning_share_the_request(handlers: list[object]) -> None:
-    stop = StopRequest(Ranks())
-    first, second = stop.listening(), stop.listening()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    signal.raise_signal(signal.SIGTERM)
-    assert stop.due(1)
-    second.__exit__(None, None, None)
-    assert [signal.getsignal(each) for each in SIGNALS] == handlers
-
-
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -270,7 +240,7 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
         with stop.listening():
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
-        assert not stop.due(0)
+        assert not stop.due()
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)

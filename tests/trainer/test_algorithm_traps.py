@@ -187,7 +187,7 @@ def test_a_reply_that_is_computed_in_two_parts_is_refused_where_it_is_needed_who
     Trainer(model, plain("dapo"), TrainerSection(), **settings)
 
 
-def test_the_page_names_what_a_step_reports():
+def test_the_page_lists_every_metric_of_a_step():
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(?:loss/)?([a-z0-9_]+)`", page))
     named |= {f"ratio{name}" for name in named if name.startswith("_")}

@@ -205,7 +205,7 @@ def test_the_cpu_has_its_own_kernel() -> None:
         ({"device": torch.device("xpu")}, "not for devices of kind xpu"),
     ],
 )
-def test_flash_attention_is_not_given_what_it_cannot_compute(changes: dict[str, Any], reason: str) -> None:
+def test_flash_attention_is_not_used_for_unsupported_layers(changes: dict[str, Any], reason: str) -> None:
     assert CANDIDATES[0].obstacle(a_layer()) is None
     assert CANDIDATES[0].obstacle(a_layer(**changes)) == reason
 
@@ -329,7 +329,7 @@ def meta_layer(runs: list[Segment]) -> tuple[Traffic, int, int]:
     return traffic, tokens * bytes_per_token, repeated * bytes_per_token
 
 
-def test_a_long_reply_costs_what_flash_attention_costs() -> None:
+def test_a_long_reply_takes_the_time_of_flash_attention() -> None:
     traffic, flash, _ = meta_layer([Segment(0, 1000 + 32768)])
     assert sum(traffic.calls.values()) <= 10
     assert flash <= traffic.bytes <= 1.2 * flash

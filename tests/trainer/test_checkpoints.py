@@ -99,7 +99,7 @@ def test_only_the_newest_are_kept(tmp_path):
     assert latest_checkpoint(tmp_path) == tmp_path / "checkpoints" / "step-11"
 
 
-def test_a_step_that_is_worth_keeping_stays_beside_the_newest(tmp_path):
+def test_a_selected_step_is_kept_in_addition_to_the_newest(tmp_path):
     trainer = make_trainer()
     asked = []
 
@@ -126,7 +126,7 @@ class Held(Ranks):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_what_is_written_beside_later_steps_is_the_step_that_it_was_taken_at(tmp_path, dtype):
+def test_a_background_save_contains_its_own_step(tmp_path, dtype):
     trainer, ranks = make_trainer(dtype), Held()
     trainer.step(random_batch(0))
     at_once = save(tmp_path / "at once", trainer)

@@ -13,8 +13,6 @@ import pytest
 
 from tests.trainer.rank_processes import on_ranks
 from tests.trainer.test_checkpoints import DAMAGE, begin, make_trainer, names, save
-from whetstone.core.errors import UserError
-from whetstone.run.two_models import common_checkpoints
 from whetstone.trainer.checkpoint import checkpoint_error, latest_checkpoint
 from whetstone.trainer.ranks import Ranks
 from whetstone.trainer.saver import CheckpointSaver
@@ -140,30 +138,3 @@ def test_no_order_of_saves_and_damages_removes_a_valid_one_too_early(tmp_path: P
             if path.is_dir() and checkpoint_error(path) is None:
                 DAMAGES[chance.choice(list(DAMAGES))](path)
         assert newest.exists()
-
-
-def two_models(folder: Path, damaged: dict[str, tuple[int, ...]]) -> list[Path]:
-    """Save the steps 1 to 3 of two models, and damage some."""
-    trainer, folders = make_trainer(), [folder / "coder", folder / "verifier"]
-    for run_dir in folders:
-        for step in (1, 2, 3):
-            save(run_dir, trainer, step, keep=3)
-        for step in damaged.get(run_dir.name, ()):
-            DAMAGES["truncated"](run_dir / "checkpoints" / f"step-{step}")
-    return folders
-
-
-def test_two_models_resume_from_the_newest_step_that_is_valid_for_both(tmp_path: Path) -> None:
-    folders, told = two_models(tmp_path, {"coder": (2,), "verifier": (3,)}), list[str]()
-    assert common_checkpoints(folders, told.append) == [
-        folder / "checkpoints" / "step-1" for folder in folders
-    ]
-    assert [names(folder) for folder in folders] == [["step-1"]] * 2
-    assert "both models resume from step 1" in told[-1]
-
-
-def test_two_models_without_a_common_valid_step_lose_nothing(tmp_path: Path) -> None:
-    folders = two_models(tmp_path, {"coder": (1, 2), "verifier": (3,)})
-    with pytest.raises(UserError, match=r"no step has a valid checkpoint of both models: .*out=FOLDER"):
-        common_checkpoints(folders, lambda text: None)
-    assert [names(folder) for folder in folders] == [["step-1", "step-2", "step-3"]] * 2

@@ -106,7 +106,7 @@ def masters(one: Trainer) -> torch.Tensor:
 
 @pytest.mark.extended
 @apart
-def test_what_is_offloaded_lies_on_the_cpu_and_is_what_it_would_be_elsewhere() -> None:
+def test_offloaded_state_is_on_the_cpu_and_equal() -> None:
     off, on = (trainer(moved(untied()), "grpo", offload=offload) for offload in (True, False))
     for one in (off, on):
         one.step(random_batch(0))

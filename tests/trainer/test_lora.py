@@ -38,7 +38,7 @@ def make(ranks: Ranks, **changes: Any) -> Trainer:
     )
 
 
-def test_only_the_targets_change_and_the_merged_model_says_what_the_adapted_one_says() -> None:
+def test_only_the_targets_change_and_merging_keeps_the_log_probs() -> None:
     trainer = make(Ranks())
     before = weights(trainer)
     assert all(torch.equal(before[name], p) for name, p in tiny_llama().named_parameters())

@@ -125,5 +125,5 @@ def test_a_full_memory_names_phase_device_tokens_and_keys(case: str) -> None:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )
-def test_what_is_a_full_memory_and_what_is_not(error: Exception, full: bool) -> None:
+def test_out_of_memory_errors_are_recognized(error: Exception, full: bool) -> None:
     assert is_out_of_memory(error) == full

@@ -204,7 +204,7 @@ def test_an_optimizer_in_the_hosts_memory_makes_the_same_update_and_state() -> N
         assert all(torch.equal(tensor, offloaded[name]) for name, tensor in state.items())
 
 
-def test_what_two_ranks_write_beside_a_step_is_the_step_before_it(tmp_path: Path) -> None:
+def test_a_background_save_of_two_ranks_contains_its_own_step(tmp_path: Path) -> None:
     def work(ranks: Ranks) -> None:
         trainer = make(ranks)
         trainer.step(random_batch(0))

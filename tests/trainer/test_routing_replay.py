@@ -70,7 +70,7 @@ def from_the_engine(batch: Batch) -> Batch:
 
 @pytest.mark.parametrize("attention", ["packed", "model"])
 @pytest.mark.parametrize("tokens", [1, 4096], ids=["rows of one reply", "one row"])
-def test_the_trainer_computes_what_an_engine_with_these_experts_computed(attention: str, tokens: int) -> None:
+def test_the_trainer_replays_the_experts_of_the_engine(attention: str, tokens: int) -> None:
     batch = from_the_engine(routed(random_batch(3)))
     found = trainer(attention=attention, micro_batch_tokens=tokens).step(batch)
     assert found["logprob_gap_max"] < 2e-5

@@ -132,7 +132,7 @@ def test_what_any_algorithm_may_have_is_that_of_its_formula(preset, extra):
     assert ("kl" in metrics) == bool(off_policy(preset, **extra).needs_reference)
 
 
-def test_corrections_count_what_they_bound():
+def test_corrections_count_the_bounded_tokens():
     truncated = trained(drawn(1), off_policy("dapo", correction="tis"), None, 4096)[1]
     masked = trained(drawn(1), off_policy("dapo", correction="icepop"), None, 4096)[1]
     assert 0 < truncated["importance_truncated"] < 1

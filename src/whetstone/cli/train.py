@@ -128,7 +128,6 @@ def run_recipe(recipe: Recipe, console: Console, shown: str = "", *, ray: str | 
     # Imported here so that invalid options are reported before torch is loaded.
     from whetstone.run.local import train
     from whetstone.run.stages import check_models, remaining_runs
-    from whetstone.run.two_models import train_together
     from whetstone.trainer.loop import RunDrained
 
     check_models(recipe)
@@ -137,7 +136,7 @@ def run_recipe(recipe: Recipe, console: Console, shown: str = "", *, ray: str | 
     with Display(console) as display:
         for stage in remaining_runs(recipe, display.log):
             try:
-                summary = train(stage, display) if stage.verifier is None else train_together(stage, display)
+                summary = train(stage, display)
             except RunDrained:
                 raise KeyboardInterrupt from None
             print_results(display, summary.folder, summary.before, summary.after)

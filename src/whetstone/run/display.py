@@ -89,29 +89,6 @@ class Display:
             self._work.mark_printed()
 
 
-class PartnerDisplay(Display):
-    """The view of a second model: lines with its name. Progress is only shown for the first model."""
-
-    def __init__(self, name: str, display: Display) -> None:
-        super().__init__(display.console)
-        self._name = name
-
-    def log(self, text: str) -> None:
-        """See Display."""
-        super().log(f"{self._name}: {text}")
-
-    def begin(self, name: str, total: int, done: int = 0) -> None:
-        """See Display. The first model's run shows the same work."""
-
-    def end(self, note: str = "") -> None:
-        """See Display."""
-        self.log(note)
-
-    def on_step(self, record: dict[str, Any], steps: int) -> None:
-        """See Display. Prints the reward below the first model's line."""
-        self.log(f"step {record['step']:>4}/{steps}  reward {record.get('reward/mean', float('nan')):.3f}")
-
-
 _TITLES = {"train": "training", "heldout": "held-out"}
 
 

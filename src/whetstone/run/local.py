@@ -320,7 +320,7 @@ class _Run:
 
     def on_step_begin(self, version: int) -> None:
         """Hook of the loop: end it if the run was told to stop."""
-        if self.parts.stop is not None and self.parts.stop.due(version):
+        if self.parts.stop is not None and self.parts.stop.due():
             raise RunDrained
 
     def on_phase(self, name: str) -> None:

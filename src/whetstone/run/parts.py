@@ -7,13 +7,12 @@ trainer whose flow and replicas are separate processes.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whetstone.algorithm.algorithm import Algorithm
 from whetstone.core.problem import Problem
 from whetstone.engine.engine import Engine, Sleeper
 from whetstone.engine.factory import build_engine, check_capabilities
@@ -23,7 +22,7 @@ from whetstone.environments.environment import Environment
 from whetstone.environments.episode import POLICY, ProgramJudge
 from whetstone.environments.replies import EngineReplies
 from whetstone.environments.runner import open_environment
-from whetstone.rollout.flow import Flow, ProcessGroup
+from whetstone.rollout.flow import Flow
 from whetstone.rollout.local_flow import LocalFlow, SharedDevices
 from whetstone.rollout.sampling import GroupSampler
 from whetstone.rollout.source import PromptSource
@@ -144,7 +143,7 @@ async def sampling_engine(
 
 
 @asynccontextmanager
-async def trainer_and_engine(
+async def _trainer_and_engine(
     recipe: Recipe, policy: LoadedModel, ranks: Ranks
 ) -> AsyncGenerator[tuple[Trainer, Engine, EngineReplies]]:
     """The trainer of a model, the engine that serves it, and its replies.
@@ -168,20 +167,19 @@ async def trainer_and_engine(
         yield trainer, engine, replies
 
 
-def local_flow(
+def _local_flow(
     recipe: Recipe,
     train: list[Problem],
     environment: Environment,
     judge: ProgramJudge,
-    replies: Mapping[str, EngineReplies],
-    specs: Mapping[str, Algorithm],
-    process_group: ProcessGroup | None = None,
+    replies: EngineReplies,
+    ranks: Ranks,
 ) -> LocalFlow:
-    """Return the flow of a run in this process. ``replies``, ``specs``: by model."""
+    """Return the flow of a run in this process."""
     sample = GroupSampler(
         environment,
         judge,
-        replies,
+        {POLICY: replies},
         recipe.trainer.samples_per_prompt,
         recipe.seed,
         recipe.judge.max_cases or None,
@@ -191,9 +189,9 @@ def local_flow(
         PromptSource(train, recipe.seed),
         sample,
         replies,
-        specs,
+        recipe.algorithm,
         prompts_per_step=recipe.trainer.prompts_per_step,
-        process_group=process_group,
+        process_group=ranks,
     )
 
 
@@ -235,16 +233,13 @@ async def local_parts(
 ) -> AsyncGenerator[RunParts]:
     """The parts of a run of one model in this process; the engine is closed at the end.
 
-    Raises UserError as ``trainer_and_engine`` does.
+    Raises UserError for a model that the trainer or the engine does not support.
     """
     async with (
         open_environment(recipe.environment) as environment,
-        trainer_and_engine(recipe, policy, ranks) as (trainer, engine, replies),
+        _trainer_and_engine(recipe, policy, ranks) as (trainer, engine, replies),
     ):
-        shared = local_flow(
-            recipe, train, environment, judge, {POLICY: replies}, {POLICY: recipe.algorithm}, ranks
-        )
-        flow = shared.for_model(POLICY)
+        flow: Flow = _local_flow(recipe, train, environment, judge, replies, ranks)
         if recipe.engine.placement == "shared" and isinstance(engine, Sleeper):
             flow = SharedDevices(flow, engine)
         stop = StopRequest(ranks)

@@ -172,9 +172,8 @@ class Recipe(Section):
     def _cross_entropy_error(self) -> str:
         """Return what a cross-entropy of replies cannot be combined with; empty if there is nothing."""
         name = f"`algorithm.preset: {self.algorithm.preset}`"
-        if self.flow is not None or self.verifier is not None:
-            section = "flow" if self.flow is not None else "verifier"
-            return f"{name} samples and trains one model in turn: remove `{section}`"
+        if self.flow is not None:
+            return f"{name} samples and trains one model in turn: remove `flow`"
         if self.engine.placement == "shared" and self.algorithm.samples_with_start:
             return (
                 f"`engine.placement: shared` wakes the engine by new weights, and {name} gives it none: "
@@ -202,14 +201,12 @@ class Recipe(Section):
             )
         if self.verifier is None:
             return f"`{kind}` needs a second model: set `verifier`, `{{}}` for one like the first"
-        if "shared" in (self.engine.placement, self.verifier.engine.get("placement")):
+        if self.flow is None:
+            return "each of two models has a trainer of its own: add `flow: {staleness: 0}` to the recipe"
+        if self.verifier.engine.get("placement") == "shared":
             return "two models cannot have `engine.placement: shared`: set it to `apart`"
-        if self.stages:
-            return "`verifier` and `stages` cannot be in one recipe: run the stages one by one"
         if self.trainer.keep_checkpoints < 2:
             return "`trainer.keep_checkpoints` must be at least 2: both models resume from the same step"
-        if self.flow is None and self.evaluation.process == "separate":
-            return "with two models, `evaluation.process: separate` needs `flow`"
         return ""
 
     @property

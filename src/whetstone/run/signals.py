@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -46,43 +46,27 @@ def drain_on_signal(drain: Callable[[], object]) -> Generator[None]:
 
 
 class StopRequest:
-    """A request to end the training loops of this process after their current step.
+    """A request to end the training loop of this process after its current step.
 
     Several ranks decide together: one that was told to stop stops all.
     """
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
-        self._loops = 0
-        self._handlers = ExitStack()
         self._requested = False
-        self._decision = (-1, False)
 
     @contextmanager
     def listening(self) -> Generator[None]:
-        """Take the first SIGTERM or SIGINT during a training loop as the request.
+        """Take the first SIGTERM or SIGINT of the block as the request.
 
-        See ``drain_on_signal`` for further ones. The loops of two models may begin and end in any order.
+        See ``drain_on_signal`` for further ones.
         """
-        if not self._loops:
-            self._handlers.enter_context(_first_signal(self._request))
-        self._loops += 1
-        try:
+        with _first_signal(self._request):
             yield
-        finally:
-            self._loops -= 1
-            if not self._loops:
-                self._handlers.close()
 
-    def due(self, version: int) -> bool:
-        """Return whether no step of ``version`` may begin. All ranks call this together.
-
-        The answer for a version is final, because the loops of two models call this one after the other.
-        """
-        if self._decision[0] != version:
-            told = self._ranks.largest(int(self._requested), "the ranks to agree whether the run goes on")
-            self._decision = (version, bool(told))
-        return self._decision[1]
+    def due(self) -> bool:
+        """Return whether no step may begin. All ranks call this together."""
+        return bool(self._ranks.largest(int(self._requested), "the ranks to agree whether the run goes on"))
 
     def _request(self) -> None:
         self._requested = True

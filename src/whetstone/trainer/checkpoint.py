@@ -168,18 +168,6 @@ def _window(newest_first: list[Path], keep: int, known: Path | None) -> int:
     return len(newest_first)
 
 
-def remove_checkpoints_after(run_dir: Path, step: int) -> None:
-    """Remove the checkpoints of later steps, valid or not."""
-    for path in _newest_first(run_dir / "checkpoints"):
-        if _step(path) > step:
-            _remove(path)
-
-
-def saved_steps(run_dir: Path) -> list[int]:
-    """Return the steps of the checkpoints of a run, valid or not, newest first."""
-    return sorted({_step(path) for path in _newest_first(run_dir / "checkpoints")}, reverse=True)
-
-
 def latest_checkpoint(run_dir: Path, on_skip: Callable[[str], None] = log.warning) -> Path | None:
     """Return the newest valid checkpoint of a run; None if it has made none.
 
