@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from tests.evaluate.scripted_server import Answer, Scripted, completion, fenced, serving
 from whetstone.cli.main import main
 from whetstone.core.errors import UserError
-from whetstone.evaluate.plan_file import own_shots, read_plan, read_shots, shipped_plans
+from whetstone.evaluate.plan_file import read_plan, shipped_plans
 from whetstone.evaluate.results import load_evaluation
 from whetstone.evaluate.variants import livecodebench_variant
 
@@ -67,7 +66,7 @@ def test_a_plan_that_is_wrong_is_refused_with_its_key(tmp_path: Path, text: str,
         read_plan(str(planned(tmp_path, text)))
 
 
-def test_what_does_not_go_together_is_said_before_anything_is_asked(
+def test_conflicting_options_are_refused_before_any_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nobody = ["--endpoint", "http://127.0.0.1:1"]
@@ -106,24 +105,3 @@ def test_a_window_ends_at_the_midnight_that_begins_its_last_day() -> None:
     days = ["2024-07-31T23:59:00", "2024-08-01T00:00:00", "2025-02-01T00:00:00", "2025-02-01T00:00:01"]
     assert [keep({"contest_date": day}) for day in days] == [False, True, True, False]
     assert not keep({"contest_date": "no date"})
-
-
-def test_examples_come_from_livecodebenchs_files_problems_and_the_benchmark_itself(tmp_path: Path) -> None:
-    examples = [
-        {"question": "q", "sample_code": "class Solution", "answer": "a"},
-        {"question": "r", "answer": "b"},
-    ]
-    (tmp_path / "func.json").write_text(json.dumps(examples))
-    (tmp_path / "stdin.json").write_text(json.dumps(examples[1:]))
-    assert [shot.statement for shot in read_shots(str(tmp_path))] == ["q", "r"]
-    assert [shot.answer for shot in read_shots(str(tmp_path / "func.json"))] == ["a", "b"]
-    assert all(shot.answer for shot in read_shots("builtin:heldout"))
-    rows = [
-        {"task_id": n, "prompt": "f", "code": f"def f():\r\n  return {n}", "test_list": ["assert f()"]}
-        for n in (4, 3, 2, 11)
-    ]
-    (tmp_path / "mbpp.json").write_text(json.dumps([{**row, "test_imports": []} for row in rows]))
-    shots = own_shots("mbpp:test", str(tmp_path / "mbpp.json"))
-    assert [shot.answer for shot in shots] == [f"def f():\r\n  return {n}" for n in (2, 3, 4)]
-    with pytest.raises(UserError, match="is for mbpp and mbpp-full"):
-        own_shots("humaneval", None)

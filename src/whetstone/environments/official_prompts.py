@@ -1,9 +1,8 @@
 """Prompts with which published results were measured, by name.
 
 The wording is part of the measurement, so it is copied verbatim. The sources are LiveCodeBench's generic chat
-prompt and its form for base models (``lcb_runner/prompts/code_generation.py`` at 28fef95), and EvalPlus'
-prompts (``codegen.py`` and ``provider`` of 0.3.1). The three-shot form of MBPP is that of its README (Austin
-et al. 2021, arXiv 2108.07732).
+prompt (``lcb_runner/prompts/code_generation.py`` at 28fef95), and EvalPlus' prompts (``codegen.py`` and
+``provider`` of 0.3.1).
 """
 
 from __future__ import annotations
@@ -36,22 +35,19 @@ _EVALPLUS_PREFIX = (
     "corresponding tests:\n```python\n"
 )
 _EVALPLUS_STOPS = ("\nif __name__", "\ndef main(", "\nprint(")
-_MBPP_TESTS = "Your code should pass these tests:\n\n"
 
 
 class _OfficialPrompt(Struct, frozen=True):
     """A published prompt.
 
     text: builds the question from a statement and starter code ("" for none). settings: its values for other
-    fields of ``environment`` that are not given. stop: texts that end a reply. with_answer: the question with
-    its answer, for examples; None for a prompt without examples. summary: one line.
+    fields of ``environment`` that are not given. stop: texts that end a reply. summary: one line.
     """
 
     text: Callable[[str, str], str]
     summary: str
     settings: Mapping[str, Any] = MappingProxyType({})
     stop: tuple[str, ...] = ()
-    with_answer: Callable[[str, str, str], str] | None = None
 
 
 def _lcb(statement: str, starter: str) -> str:
@@ -60,11 +56,6 @@ def _lcb(statement: str, starter: str) -> str:
         f"### Question:\n{statement}\n\n### Format: {form}\n```python\n{code}\n```\n\n"
         "### Answer: (use the provided format with backticks)\n\n"
     )
-
-
-def _lcb_base(statement: str, starter: str) -> str:
-    code = f"### Starter Code\n{starter}\n\n" if starter else ""
-    return f"### Question\n{statement}\n\n{code}### Answer\n\n"
 
 
 def _evalplus_task(statement: str, starter: str) -> str:
@@ -84,24 +75,12 @@ def _evalplus_base(statement: str, starter: str) -> str:
     return starter or f"{_evalplus_task(statement, starter)}\n"
 
 
-def _mbpp(statement: str, starter: str) -> str:
-    text = statement.replace(f"\n{_MBPP_TESTS}", f" {_MBPP_TESTS}", 1)
-    return f"You are an expert Python programmer, and here is your task: {text}\n[BEGIN]\n"
-
-
 # The official prompts by name. `environment.prompt` may be such a name instead of a template.
 OFFICIAL_PROMPTS: dict[str, _OfficialPrompt] = {
     "lcb": _OfficialPrompt(
         _lcb,
         "LiveCodeBench's generic prompt for chat models, with its system message",
         settings={"system": _LCB_SYSTEM},
-    ),
-    "lcb-base": _OfficialPrompt(
-        _lcb_base,
-        "LiveCodeBench's prompt for base models: one example (--shots), then the question",
-        settings={"chat": False},
-        stop=("###",),
-        with_answer=lambda statement, starter, answer: f"{_lcb_base(statement, starter)}{answer}\n\n",
     ),
     "evalplus": _OfficialPrompt(
         _evalplus,
@@ -123,12 +102,5 @@ OFFICIAL_PROMPTS: dict[str, _OfficialPrompt] = {
         "EvalPlus' direct completion of MBPP(+) for base models",
         settings={"chat": False},
         stop=(*_EVALPLUS_STOPS, '\n"""', "\nassert"),
-    ),
-    "mbpp-3shot": _OfficialPrompt(
-        _mbpp,
-        "MBPP for base models: tasks 2, 3 and 4 answered between [BEGIN] and [DONE], then the question",
-        settings={"chat": False, "extraction": "whole"},
-        stop=("[DONE]",),
-        with_answer=lambda statement, starter, answer: f"{_mbpp(statement, starter)}{answer}\n[DONE]\n\n",
     ),
 }

@@ -1,8 +1,6 @@
-"""From a problem and the settings to the text of a prompt: template, examples, start of the reply."""
+"""From a problem and the settings to the text of a prompt: template, and start of the reply."""
 
 from __future__ import annotations
-
-from msgspec import structs
 
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem, statement_with_starter
@@ -29,10 +27,9 @@ def reply_prefix(problem: Problem, settings: EnvironmentSection) -> str:
 def prompt_of(problem: Problem, settings: EnvironmentSection) -> Prompt:
     """Return the prompt of a problem with these settings.
 
-    Raises UserError if the prompt would not contain the statement, or if it needs an example and none is
-    given.
+    Raises UserError if the prompt would not contain the statement.
     """
-    user = _examples(problem, settings) + _question(problem, settings)
+    user = _question(problem, settings)
     prefix = reply_prefix(problem, settings)
     if not settings.chat:
         return Prompt(user, prefix, chat=False)
@@ -53,31 +50,6 @@ def _question(problem: Problem, settings: EnvironmentSection) -> str:
         starter=problem.starter or "",
         instruction=instruction(problem),
     )
-
-
-def _examples(problem: Problem, settings: EnvironmentSection) -> str:
-    """Return the examples that match the problem, each in the form of the question and with its answer."""
-    official = OFFICIAL_PROMPTS.get(settings.prompt)
-    shots = [shot for shot in settings.shots if bool(shot.starter) == bool(problem.starter)]
-    if official is not None and official.with_answer is not None:
-        if not shots:
-            kind = "with" if problem.starter else "without"
-            raise UserError(
-                f"`{settings.prompt}` shows an example before problem {problem.id!r}, but there is none "
-                f"{kind} starter code, like this problem; use --shots or `environment.shots`"
-            )
-        return "".join(official.with_answer(shot.statement, shot.starter, shot.answer) for shot in shots)
-    texts: list[str] = []
-    for shot in shots:
-        example = structs.replace(problem, statement=shot.statement, starter=shot.starter or None)
-        words = {
-            "problem": statement_with_starter(example),
-            "statement": shot.statement,
-            "starter": shot.starter,
-        }
-        question = settings.prompt.format(**words, instruction="").rstrip()
-        texts.append(f"{question}\n\n{shot.answer}\n\n")
-    return "".join(texts)
 
 
 def _check_shown(problem: Problem, template: str) -> None:

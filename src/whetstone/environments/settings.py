@@ -63,14 +63,6 @@ def create_environment(
     return found(settings, **options)
 
 
-class Shot(Section):
-    """An example with its answer, which a prompt shows before the problem."""
-
-    statement: NonEmpty
-    starter: str = ""
-    answer: NonEmpty
-
-
 class OutcomeRewards(Section):
     """The rewards for an accepted program, for a rejected program, and for a reply without a program or in
     the wrong form (see ``answer_format``). Code-R1 uses 1.1, 0.1 and -1.1."""
@@ -158,8 +150,6 @@ class EnvironmentSection(Section):
         ``{problem}`` (the statement, followed by the starter code if the problem has any), ``{statement}``,
         ``{starter}``, and ``{instruction}``, how the tests call the program. An official prompt also sets
         ``chat``, ``system``, ``prefix`` and ``extraction`` unless they are given.
-    shots: examples before the problem. For a problem with a starter only those with a starter are used,
-        and for other problems only the others.
     prefix: the given start of the assistant's reply, which is not sampled. ``{starter}`` is filled in.
     answer_format: ``plain``, or ``think_answer``: <think>…</think> then <answer>…</answer>.
     extraction: where the program is in the reply; see ``whetstone.judge.extract``.
@@ -173,7 +163,6 @@ class EnvironmentSection(Section):
     chat: bool = True
     system: Annotated[str | None, AfterValidator(_check_verbatim)] = None
     prompt: Annotated[str, AfterValidator(_prompt)] = "{problem}\n\n{instruction}"
-    shots: tuple[Shot, ...] = ()
     prefix: Annotated[str, AfterValidator(_check_verbatim)] = ""
     answer_format: Literal["plain", "think_answer"] = "plain"
     extraction: ExtractionRule = "program"
@@ -207,11 +196,4 @@ class EnvironmentSection(Section):
     @model_validator(mode="after")
     def _check_options(self) -> EnvironmentSection:
         self.build()
-        return self
-
-    @model_validator(mode="after")
-    def _check_shots(self) -> EnvironmentSection:
-        official = OFFICIAL_PROMPTS.get(self.prompt)
-        if self.shots and official is not None and official.with_answer is None:
-            raise ValueError(f"the prompt `{self.prompt}` shows no examples; leave `shots` out")
         return self
