@@ -68,7 +68,7 @@ def threads_take_turns() -> Iterator[None]:
 
 @pytest.mark.usefixtures("threads_take_turns")
 @pytest.mark.parametrize("door", [parse, parse_expression, symbols, read_literal])
-def test_threads_that_parse_at_once_get_what_they_asked_for(door: Callable[[str], object]) -> None:
+def test_threads_that_parse_at_once_get_their_own_tree(door: Callable[[str], object]) -> None:
     texts = [str([[1, (2,), [3]]] * 50), "(1, 2)", "{3: 4}"] * 100
     with ThreadPoolExecutor(4) as pool:
         assert all(found is not None for found in pool.map(door, texts))

@@ -68,7 +68,7 @@ def test_lines_come_in_time_while_one_unit_takes_long(watched: WatchedSandbox) -
     assert watched.pass_s(2) == ["training: 3/30 (10%), 70 s each, 70 s elapsed, about 32 min left"]
 
 
-def test_the_interval_is_within_what_is_promised() -> None:
+def test_the_interval_of_lines_is_within_the_documented_one() -> None:
     assert 5 <= LINE_EVERY_S < 15
 
 

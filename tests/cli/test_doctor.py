@@ -93,7 +93,7 @@ def test_an_accelerator_that_torch_cannot_use_is_missing() -> None:
     assert "trained on NVIDIA H100" in conclusion
 
 
-def test_what_is_not_safe_is_said_and_sets_the_status(
+def test_an_unsafe_machine_is_reported_with_exit_status_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leaks = ProbeResult("a program cannot open a socket", False, "<socket>")
@@ -174,7 +174,7 @@ def test_whose_supervisor_has_priority_is_said() -> None:
 
 
 @pytest.mark.process
-def test_the_default_imports_neither_torch_nor_what_draws_tables() -> None:
+def test_the_default_imports_neither_torch_nor_rich() -> None:
     code = "import sys\nfrom whetstone.cli.main import main\nmain(['doctor'])\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

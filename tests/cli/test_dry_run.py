@@ -136,7 +136,7 @@ def test_a_good_recipe_is_printed_and_nothing_is_written(
     assert not list(tmp_path.iterdir())
 
 
-def test_what_needs_a_network_is_said_not_to_be_checked(
+def test_a_dry_run_names_the_checks_that_need_a_network(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)

@@ -59,7 +59,7 @@ def test_the_parts_of_installed_packages_are_found() -> None:
 
 
 @pytest.mark.process
-def test_sources_and_steps_of_a_missing_package_name_what_to_install(tmp_path: Path) -> None:
+def test_sources_and_steps_of_a_missing_package_name_the_install_command(tmp_path: Path) -> None:
     (tmp_path / "pipeline.yaml").write_text("name: mine\nstart: builtin:train\nsteps: [strengthen: {}]\n")
     for call in ("table.source_named('kattis')", "pipeline.load_pipeline('pipeline.yaml')"):
         script = (

@@ -113,7 +113,7 @@ def test_a_pipe_is_written_to_as_it_stands(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
-def test_a_link_keeps_pointing_and_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_symbolic_link_keeps_its_target_and_a_failure_keeps_the_old_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("old")
     (tmp_path / "link").symlink_to("file")
     with pytest.raises(KeyError):
@@ -150,7 +150,7 @@ def fill(folder: Path) -> None:
 @pytest.mark.drawn(3)
 @pytest.mark.process
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_full_disk_ends_with_a_message_and_what_was_there(
+def test_a_full_disk_ends_with_a_message_and_keeps_the_old_file(
     verb: str, read: Path, small_disk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(small_disk)

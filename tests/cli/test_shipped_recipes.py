@@ -24,7 +24,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.drawn(7)
 @pytest.mark.parametrize("name", shipped_names())
-def test_a_recipe_is_what_its_name_says_wherever_one_is(name: str) -> None:
+def test_a_shipped_recipe_is_found_by_its_name_in_any_folder(name: str) -> None:
     recipe = load_recipe(name)
     assert recipe == load_recipe(RECIPES / f"{name}.yaml") == load_recipe(f"recipes/{name}.yaml")
     if recipe.data.build is not None:
@@ -51,7 +51,7 @@ def test_what_is_no_recipe_is_refused_with_the_nearest_name(capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("kind", [[], ["--data"]])
-def test_each_says_what_it_is_and_can_be_had_as_a_file(
+def test_each_recipe_has_a_description_and_can_be_printed(
     kind: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["recipes", "--json", *kind]) == 0

@@ -107,7 +107,7 @@ def test_data_blocks_are_read(page: Path, text: str) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(("page", "text"), blocks("python"))
-def test_programs_run_or_import_what_exists(page: Path, text: str, tmp_path: Path) -> None:
+def test_programs_of_pages_use_existing_commands_and_modules(page: Path, text: str, tmp_path: Path) -> None:
     if page.name not in NOT_RUN:
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
         command = [sys.executable, "-c", text]

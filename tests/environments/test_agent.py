@@ -260,7 +260,7 @@ def test_a_command_plays_and_its_answer_is_judged(tmp_path: Path) -> None:
     ["raise SystemExit('it broke')", "print('x' * (2 << 20))", "import os; os.kill(os.getpid(), 9)"],
     ids=["exit", "output", "signal"],
 )
-def test_a_command_that_fails_earns_what_the_recipe_says(tmp_path: Path, source: str) -> None:
+def test_a_failing_command_gets_the_failed_reward_of_the_recipe(tmp_path: Path, source: str) -> None:
     asks = SOLVER.replace("print(ask(messages)", "ask(messages); (0")
     failing = asks + textwrap.indent(f"\n{source}\n", "    ")
     for options, reward in (({}, 0.0), ({"failed_reward": -0.5}, -0.5)):

@@ -116,7 +116,7 @@ def test_no_process_of_a_command_is_left(tmp_path: Path, leaves: str, end: str) 
     assert not running(token)
 
 
-def test_the_log_has_one_line_for_what_a_command_writes(
+def test_the_log_has_one_line_for_the_output_of_a_command(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     section = command(tmp_path, r"import sys; sys.exit('a\x1b[2Jb\nWARNING c\r' + 'd' * 1000)")

@@ -150,7 +150,7 @@ def test_tags_in_prose_and_programs_are_no_calls(text: str) -> None:
     assert read_calls(text) == []
 
 
-def test_the_text_before_the_first_call_is_what_precedes_it() -> None:
+def test_the_text_before_the_first_call_is_kept() -> None:
     for call in (as_json("1"), as_function("1"), f"<tool_call>\n{as_function('1')}\n</tool_call>"):
         read = read_text(f"<think>a</think>I use <tool_call> now.\n{call}")
         assert (read.thinking, read.before) == ("<think>a</think>", "I use <tool_call> now.\n")

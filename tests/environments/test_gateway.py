@@ -284,7 +284,7 @@ def test_episodes_of_a_group_that_is_synchronized_are_sampled_in_the_same_order(
     assert run() == order
 
 
-def test_what_is_trained_is_what_the_model_said() -> None:
+def test_trained_tokens_are_the_generated_ones() -> None:
     async def agent(played: Played) -> float:
         await played.ask("a")
         await played.ask("b")

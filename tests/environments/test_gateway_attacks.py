@@ -295,7 +295,7 @@ def test_a_body_that_is_too_large_or_too_deep_is_refused_and_others_go_on() -> N
     run(attack)
 
 
-def test_a_body_that_never_ends_holds_up_nobody_and_ends_with_its_episode() -> None:
+def test_an_endless_body_delays_no_other_request_and_ends_with_its_episode() -> None:
     async def attack() -> None:
         async with players(Numbered()) as (one, two):
             reader, writer = await connect(one)

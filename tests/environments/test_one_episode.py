@@ -205,7 +205,7 @@ def problem_with(source: str, part: str) -> Problem:
     return next(problem for problem in problems_of(source) if part in problem.id)
 
 
-def test_a_reply_on_list_nodes_that_leaves_out_what_leetcode_defines_is_right_in_both(
+def test_a_reply_without_the_node_classes_of_leetcode_is_right_in_both(
     judge: SharedJudge,
 ) -> None:
     problem = problem_with("leetcode", "reverse-it")

@@ -110,7 +110,7 @@ def drawn(engine: Says, problem: Problem, n: int, judge: AsyncJudge | None = Non
 
 
 @pytest.mark.process
-def test_nothing_that_a_test_expects_is_in_what_the_model_reads() -> None:
+def test_no_expected_value_reaches_the_model() -> None:
     """For every kind of tests, and programs that come to every verdict."""
     seen = Counter[Verdict]()
 
@@ -153,7 +153,7 @@ def test_feedback_is_a_function_of_verdicts_alone(cases: Any, noise: str, detail
     assert told("") == told(f"\nexpected {SECRET}") == told(f"{SECRET} ValueErrors: {SECRET}")
 
 
-def test_of_an_exception_the_class_is_told_and_not_what_it_says() -> None:
+def test_feedback_names_the_class_of_an_exception_without_its_text() -> None:
     judged = [CaseJudgement(Verdict.RUNTIME_ERROR, reason=f"ValueError: {SECRET}", index=2)]
     assert feedback(Judgement(Verdict.RUNTIME_ERROR, judged, 0.0, "root")) == (
         "Tests: 0 passed, 1 failed.\nTest 3: the program failed (ValueError)."
@@ -167,7 +167,7 @@ RIGHT = "def f(x):\n    return 7391846"
 
 @pytest.mark.process
 @pytest.mark.parametrize("chat", [True, False])
-def test_the_model_is_trained_on_what_it_wrote_and_on_nothing_else(chat: bool) -> None:
+def test_only_generated_tokens_have_a_loss(chat: bool) -> None:
     problem = PROBLEMS[3]
     said = [["x = 1", RIGHT], [RIGHT], ["", "y = 2"]]
     script = (

@@ -121,7 +121,7 @@ def test_think_answer_wants_the_whole_form(reply: str, reward: float) -> None:
     assert episode(Ends(reply), answer_format="think_answer").samples[0].reward == reward
 
 
-def test_a_thinking_reply_is_judged_by_what_follows_the_thinking() -> None:
+def test_a_thinking_reply_is_judged_by_its_text_after_the_thinking() -> None:
     wrong = "```python\ndef f(x):\n    return 0\n```"
     assert episode(Ends(f"<think>{wrong}</think>{RIGHT}")).samples[0].reward == 1.0
 

@@ -226,7 +226,7 @@ def test_a_response_template_finds_calls_in_a_format_of_its_own() -> None:
         {"open": "[CALL]", "close": "[END]", "content": "json", "content_args": {"unquoted_keys": True}},
     ],
 )
-def test_a_response_template_whose_cost_is_not_bounded_is_not_used(field: dict[str, Any]) -> None:
+def test_a_response_template_of_unbounded_cost_is_not_used(field: dict[str, Any]) -> None:
     template = {**TEMPLATE, "fields": {"content": {}, "tool_calls": field}}
     assert parsed_calls(tokenizer_with(template), "aaaa", "[assistant]", []) is None
 

@@ -157,7 +157,7 @@ def test_a_session_cannot_find_hidden_tests(search: str, judge: SharedJudge) -> 
 
 
 @pytest.mark.parametrize("place", [place for place in SEARCHES if place != "memory"])
-def test_twin_a_session_finds_what_is_its_own(place: str, judge: SharedJudge) -> None:
+def test_twin_a_session_finds_its_own_values(place: str, judge: SharedJudge) -> None:
     search, plant = SEARCHES[place]
     sample = play(judge, python("needle = 'own' + str(1)\n" + plant), python(search), RIGHT)
     assert results(sample)[0] == "(no output)"

@@ -82,7 +82,7 @@ def test_solving_more_or_earlier_never_lowers_the_rating(tried: dict[str, list[b
         assert better >= before
 
 
-def test_a_failed_submission_costs_what_the_contest_says() -> None:
+def test_a_failed_submission_has_the_penalty_of_its_contest() -> None:
     clean, second = rating({"cf/D": [True]}), rating({"cf/D": [False, True]})
     assert clean is not None
     assert second is not None

@@ -97,7 +97,7 @@ def test_a_request_holds_the_chat_the_sampling_and_a_seed_of_its_own(
     assert body == {**expected, **streamed, "stop": ["END"], "seed": body["seed"]}
 
 
-def test_vllm_gets_its_settings_a_prefix_and_more_fields_and_says_what_it_is() -> None:
+def test_vllm_gets_its_settings_a_prefix_and_more_fields() -> None:
     extra = EndpointSettings(
         concurrency=1, timeout_s=20, body={"chat_template_kwargs": {"enable_thinking": False}}
     )
@@ -142,7 +142,7 @@ def test_plain_text_goes_to_completions_with_its_prefix(tmp_path: Path) -> None:
         (completion(GOOD, "length"), False, GOOD, "good = 1\n"),
     ],
 )
-def test_only_what_follows_the_thinking_is_a_solution(
+def test_only_text_after_the_thinking_is_a_solution(
     tmp_path: Path, answer: Answer, thinks: bool, text: str, program: str | None
 ) -> None:
     settings = EndpointSettings(concurrency=4, timeout_s=20, thinks=thinks)

@@ -55,7 +55,7 @@ def test_measures_saves_repeats_and_compares(
 
 
 @pytest.mark.extended
-def test_a_full_disk_keeps_what_was_judged_and_the_same_command_goes_on(model: Path, tmp_path: Path) -> None:
+def test_a_full_disk_keeps_judged_replies_and_the_same_command_resumes(model: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "whetstone", *arguments(model, tmp_path / "a")]
     # No file may become longer than 2 KiB: like a full disk, and no right is needed.
     full = subprocess.run(["bash", "-c", 'ulimit -f 2; exec "$@"', "bash", *command], capture_output=True)

@@ -199,7 +199,7 @@ def test_a_defect_of_the_engine_is_not_taken_for_a_failed_problem() -> None:
 
 
 @pytest.mark.process
-def test_what_the_judge_cannot_do_at_all_is_said_plainly() -> None:
+def test_a_missing_language_is_an_error_of_the_user() -> None:
     other = msgspec.structs.replace(problem("a"), language="cobol")
     with pytest.raises(UserError, match="cobol"):
         run([other], CharacterEngine({"a": [GOOD]}))
@@ -237,7 +237,7 @@ def test_thinking_that_the_template_opens_is_told_from_the_answer() -> None:
     assert result.shares.mean_thinking_characters == len(BAD)
 
 
-def test_a_wave_with_something_missing_is_asked_whole_and_only_what_is_missing_is_taken() -> None:
+def test_an_incomplete_wave_is_generated_whole_and_only_missing_replies_count() -> None:
     names = ["a", "b", "c", "d", "e"]
     problems = [problem(name) for name in names]
     first, again = (CharacterEngine({name: [GOOD] for name in names}) for _ in range(2))
@@ -292,7 +292,7 @@ def test_a_plan_that_cannot_be_drawn_is_refused(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.process
-def test_comparison_shows_the_paired_difference_and_what_else_changed(tmp_path: Path) -> None:
+def test_comparison_shows_the_paired_difference_and_other_changes(tmp_path: Path) -> None:
     problems = [problem("a"), problem("b")]
     old = run(
         problems,

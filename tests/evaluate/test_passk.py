@@ -29,7 +29,7 @@ def test_is_one_when_fewer_than_k_are_wrong_and_exact_at_the_ends() -> None:
 
 
 @pytest.mark.parametrize(("n", "c", "k"), [(3, 1, 4), (3, 4, 1), (3, -1, 1), (3, 1, 0), (0, 0, 1)])
-def test_refuses_what_has_no_estimate(n: int, c: int, k: int) -> None:
+def test_impossible_counts_have_no_estimate(n: int, c: int, k: int) -> None:
     with pytest.raises(ValueError, match="repl"):
         pass_at_k(n, c, k)
 
@@ -76,7 +76,7 @@ def test_pairing_sees_a_small_gain_that_single_intervals_hide() -> None:
     assert paired.value == pytest.approx(paired.b - paired.a)
 
 
-def test_pairing_counts_what_it_leaves_out() -> None:
+def test_pairing_counts_problems_of_one_side_only() -> None:
     paired = paired_difference(
         {"x": 0.0, "y": 1.0, "only a": 1.0}, {"x": 1.0, "y": 1.0, "b1": 0.0, "b2": 0.0}
     )

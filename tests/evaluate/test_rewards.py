@@ -93,7 +93,7 @@ def test_rewards_outside_of_0_to_1_have_students_interval_over_the_problems_mean
     assert (estimate.low, estimate.high) == pytest.approx((4 - HALF, 4 + HALF), abs=1e-4)
 
 
-def test_pass_at_k_counts_what_the_environment_accepts() -> None:
+def test_pass_at_k_counts_replies_accepted_by_the_environment() -> None:
     replies = [reply("a", 0, reward=0.9, accepted=True), reply("a", 1, reward=0.2, accepted=False)]
     replies += [reply("b", 0, reward=0.4, accepted=False), reply("b", 1, reward=0.4, accepted=False)]
     found = evaluation_of(replies, n=2)
@@ -163,7 +163,7 @@ def test_verdicts_are_counted_over_judged_replies_only() -> None:
     assert found.reward.value == 0.5
 
 
-def test_without_any_result_the_error_says_what_an_environment_must_set() -> None:
+def test_without_any_result_the_error_names_the_fields_to_set() -> None:
     with pytest.raises(UserError, match="an environment must set the reward, or `accepted`"):
         evaluation_of(rewards(None, None))
     with pytest.raises(UserError, match="whetstone doctor"):
@@ -172,7 +172,7 @@ def test_without_any_result_the_error_says_what_an_environment_must_set() -> Non
         evaluation_of(rewards(float("nan")))
 
 
-def test_turns_and_metrics_of_episodes_are_means_over_what_has_them() -> None:
+def test_turns_and_metrics_are_means_over_the_episodes_that_have_them() -> None:
     replies = rewards(0.0, 0.0, 1.0, turns=1)
     long = [reply("z", reward=1.0, turns=5, metrics={"moves": 8.0, "[b]": 1.0}), reply("y", reward=0.0)]
     lost = reply("x", finish="failed", metrics={"moves": 99.0}, turns=9)

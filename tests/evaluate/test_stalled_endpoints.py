@@ -207,7 +207,7 @@ def test_a_server_that_refuses_streams_is_asked_in_one_piece_from_then_on() -> N
 
 
 @pytest.mark.process
-def test_what_is_awaited_is_said_while_nothing_comes() -> None:
+def test_pending_replies_are_printed_while_none_arrives() -> None:
     heard: list[str] = []
     named = threading.Event()
 

@@ -45,7 +45,7 @@ def test_json_is_the_whole_of_stdout_and_holds_tokens_and_time(
     assert again["seconds"] > usage["seconds"] > 0
 
 
-def test_the_prompts_are_kept_beside_the_replies(tmp_path: Path) -> None:
+def test_prompts_are_stored_next_to_the_replies(tmp_path: Path) -> None:
     with serving(Scripted(answer)) as server:
         assert main(words(server.url, tmp_path)) == 0
     evaluation = load_evaluation(tmp_path / "problems")

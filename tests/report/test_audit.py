@@ -39,7 +39,7 @@ def finished(folder: Path, *, audited: bool = True) -> Path:
     return run
 
 
-def test_the_audit_is_said_in_words() -> None:
+def test_the_audit_has_a_sentence_for_each_figure() -> None:
     rows = dict(audit_rows(figures()))
     assert rows["groups trained"] == "2 of 4 sampled"
     assert rows["tokens of a reply, mean"] == "15.0 trained, 50.0 sampled"

@@ -69,7 +69,7 @@ def test_an_evaluation_is_shown_problem_by_problem(
     assert second["sides"][0]["right"] == 0
 
 
-def test_a_comparison_has_both_sides_and_says_what_was_not_alike(tmp_path: Path) -> None:
+def test_a_comparison_has_both_sides_and_lists_differing_settings(tmp_path: Path) -> None:
     a = write(tmp_path / "a", {"p/1": [False, False], "p/2": [True, True], "p/3": [True, True]}, model="old")
     b = write(tmp_path / "b", {"p/1": [True, True, True], "p/2": [True, True, False]}, model="new")
     out = tmp_path / "both.html"

@@ -196,6 +196,6 @@ def test_thinning_keeps_the_bound_and_the_range(values: list[float], limit: int)
     assert columns.steps[-1] == len(values) - 1
 
 
-def test_smoothing_skips_what_is_missing() -> None:
+def test_smoothing_skips_missing_values() -> None:
     assert smooth([1.0, None, 3.0, float("nan")], 2) == [1.0, 1.0, 3.0, 3.0]
     assert smooth([None], 3) == [None]

@@ -73,7 +73,7 @@ def test_resuming_deletes_later_steps_and_ignores_unfinished_files(tmp_path: Pat
         read_rollouts(tmp_path, 2)
 
 
-def test_step_statistics_leave_out_what_has_no_reward() -> None:
+def test_step_statistics_leave_out_replies_without_reward() -> None:
     mixed = Group("a", [1], [sample(ACCEPTED, 1.0), sample(WRONG, 0.0, length=6), sample(FAILED, None)])
     same = Group("b", [1], [sample(WRONG, 0.0), sample(None, None)])
     numbers = batch_metrics([mixed, same], Batch([mixed], {"zero_variance": 1}))

@@ -64,7 +64,7 @@ def test_evaluations_that_were_made_in_another_way_are_noted(
     assert not any(note.startswith("sft") for note in found["notes"])
 
 
-def test_the_page_is_one_file_whose_evaluations_are_over_generated_tokens(
+def test_the_comparison_page_plots_evaluations_over_generated_tokens(
     runs: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", *map(str, runs)]) == 0

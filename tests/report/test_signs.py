@@ -45,7 +45,7 @@ def test_a_constant_program_reads_nothing_that_it_is_given(program: str, ignores
         ("data = open(0).read()\nreopen(data)\ngc = 3\nsignal = gc", ""),
     ],
 )
-def test_programs_that_look_around_are_named_by_what_they_use(program: str, seen: str) -> None:
+def test_suspicious_programs_are_listed_with_the_names_they_use(program: str, seen: str) -> None:
     assert suspicious_names(program) == seen
 
 

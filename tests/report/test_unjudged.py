@@ -106,7 +106,7 @@ def write_run(folder: Path) -> Path:
     return folder
 
 
-def test_verdicts_and_the_accepted_share_are_over_what_has_them() -> None:
+def test_shares_are_over_the_replies_that_have_a_verdict() -> None:
     numbers = metrics_of(
         sample(1.0, True, judgement=ACCEPTED),
         sample(0.0, False),

@@ -172,7 +172,7 @@ def test_rollouts_are_listed_searched_and_come_with_their_siblings(view: ViewPro
     assert one["row"]["above"] == pytest.approx(one["row"]["reward"] - mean)
 
 
-def test_problems_of_two_evaluations_say_what_was_lost(view: ViewProcess, folder: Path) -> None:
+def test_problems_of_two_evaluations_are_marked_gained_or_lost(view: ViewProcess, folder: Path) -> None:
     places = view.places()
     both = {
         name: places[f"viewed0/ended/step-{step}-heldout"]["id"] for name, step in (("id", 0), ("with", 6))

@@ -73,7 +73,7 @@ def test_a_resumed_run_shows_each_step_of_a_kind_once(tmp_path: Path) -> None:
     assert json.loads(first.removeprefix("train 1 ")) == {"train/reward/mean": 0.5, "train/time/step": 2.0}
 
 
-def test_a_view_that_is_switched_on_later_is_shown_what_was_before(tmp_path: Path) -> None:
+def test_a_sink_that_is_enabled_later_gets_the_earlier_records(tmp_path: Path) -> None:
     start(tmp_path, -1, range(1, 4), settings=ReportSection())
     assert not (tmp_path / "views").exists()
     start(tmp_path, 3, range(4, 5))
