@@ -75,7 +75,7 @@ def test_an_answer_is_whole_in_pieces_in_chunks_and_after_an_interim_one() -> No
                 answer = await connections.ask("POST", "/", b"abc", "text/plain")
                 assert (answer.status, answer.content) == (200, b"fine")
             assert server.connections == 2
-            connections.close()
+            await connections.close()
 
     asyncio.run(asked())
 
@@ -93,7 +93,7 @@ def test_what_a_closed_connection_did_not_carry_goes_over_a_new_one() -> None:
             for number in (1, 2, 3):
                 assert (await connections.ask("GET", "/")).content == b"fine"
                 assert server.connections == number
-            connections.close()
+            await connections.close()
 
     asyncio.run(asked())
 
@@ -111,11 +111,16 @@ def test_an_answer_that_is_none_is_broken_and_hangs_nobody(said: bytes) -> None:
 
     async def asked() -> None:
         async with Server(talk) as server:
-            with pytest.raises(Broken):
-                await Connections(server.url, {}).ask("GET", "/")
-            assert server.connections == 1
-        with pytest.raises(Broken):
-            await Connections("http://127.0.0.1:9", {}).ask("GET", "/")
+            connections = Connections(server.url, {})
+            with pytest.raises(Broken) as broken:
+                await connections.ask("POST", "/", b"", "text/plain")
+            assert (server.connections, broken.value.sends) == (1, 1)
+            await connections.close()
+        nowhere = Connections("http://127.0.0.1:9", {})
+        with pytest.raises(Broken) as broken:
+            await nowhere.ask("POST", "/", b"", "text/plain")
+        assert broken.value.sends == 0
+        await nowhere.close()
 
     asyncio.run(asked())
 
@@ -133,6 +138,6 @@ def test_who_gives_up_hangs_up_and_the_next_answer_is_not_his() -> None:
             slow.cancel()
             await server.left.wait()
             assert (await connections.ask("GET", "/fast")).content == b"fine"
-            connections.close()
+            await connections.close()
 
     asyncio.run(asked())

@@ -173,7 +173,7 @@ def _needed_packages(recipe: Recipe) -> Iterator[tuple[str, tuple[str, ...], str
     if packages := environment_class(recipe.environment.kind).packages:
         yield f"environment.kind: {recipe.environment.kind}", packages, "serve"
     if recipe.judge.url:
-        yield "judge.url", ("httpx2", "httptools"), "serve"
+        yield "judge.url", ("httpx2", "aiohttp"), "serve"
 
 
 def _check_judge(recipe: Recipe) -> None:

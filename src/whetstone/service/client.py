@@ -115,6 +115,8 @@ class JudgeClient(BlockingJudge):
         """Drop the thread and the connections in a forked process: they belong to the parent."""
         # Another thread of the parent may have held the lock during the fork.
         self._lock, self._loop, self._thread = threading.Lock(), None, None
+        # Kept: if it were collected, it would close connections in the parent's event loop, which is shared.
+        self._client_of_parent = self._client
         self._client = self._client.with_new_connections()
 
     def __reduce__(self) -> tuple[Any, ...]:

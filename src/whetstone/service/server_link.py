@@ -181,7 +181,7 @@ class ServerLink:
 
     async def close(self) -> None:
         """Close the connections. Pending requests raise ServerLost."""
-        self._connections.close()
+        await self._connections.close()
 
 
 class _Unknown(Exception):
