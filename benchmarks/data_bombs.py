@@ -11,7 +11,6 @@ import resource
 import subprocess
 import sys
 import tempfile
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,13 +36,6 @@ def line(file: Path) -> None:
         sink.writelines(pieces(b'{"a": "'))
 
 
-def package(file: Path) -> None:
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("problem.yaml", "name: Bomb\n")
-        with archive.open("data/secret/1.in", "w", force_zip64=True) as sink:
-            sink.writelines(pieces(b""))
-
-
 BOMBS: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "tests.txt": (
         "LiveCodeBench's private tests",
@@ -55,12 +47,6 @@ BOMBS: dict[str, tuple[str, Callable[[Path], None], str]] = {
         line,
         "from whetstone.data.sources.rows import read_rows; from pathlib import Path; "
         "list(read_rows([Path(path)]))",
-    ),
-    "bomb.zip": (
-        "a file of a problem package",
-        package,
-        "from whetstone_curation.sources.kattis_files import read_packages; from pathlib import Path; "
-        "next(read_packages(Path(path)))[1]['files'].text('data/secret/1.in')",
     ),
 }
 

@@ -22,25 +22,22 @@ import json
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from contest_packages import stdin_problems
 from whetstone import __version__
 from whetstone.core.errors import UserError
-from whetstone.core.problem import Checker, Compare, Problem, Program, PythonChecker, Scoring, StdinTests
+from whetstone.core.problem import Checker, Compare, Problem, Program, PythonChecker, Scoring
 from whetstone.data.select import cut_cases
-from whetstone.data.sources.source import Skip
 from whetstone.data.validate.comparing import freedom_of
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.runs import Runs
 from whetstone.data.validate.validator import Validator, settle
 from whetstone.judge import Judge, Verdict
 from whetstone_curation.checkers.trial import CheckerRejected, run_trial
-from whetstone_curation.sources.kattis import SOURCE
-from whetstone_curation.sources.kattis_files import read_packages
 
 NOW = Policy(repeats=1, mutants=0, trivial_programs=False, judge_attempts=2)
 LENIENT = PythonChecker("def check(input, output, expected):\n    return True\n")
@@ -89,7 +86,7 @@ def measure(folders: list[Path], cases: int, most: int, workers: int) -> None:
     """Print a line for each package, and the sums."""
     sums: Counter[str] = Counter()
     with Judge(workers) as judge:
-        for problem in problems(folders):
+        for problem, _ in stdin_problems(folders):
             cut = msgspec.structs.replace(problem, scoring=Scoring())
             cut = cut_cases(cut, cases, "shortest", 0)
             cut = msgspec.structs.replace(cut, references=cut.references[:most], wrong=cut.wrong[:most])
@@ -151,7 +148,7 @@ def try_validators(folders: list[Path], cases: int, most: int, workers: int) -> 
     """Print what the trial says of each validator, and the sums."""
     sums: Counter[str] = Counter()
     with Judge(workers) as judge:
-        for problem in problems(folders):
+        for problem, _ in stdin_problems(folders):
             if problem.checker is None:
                 continue
             cut = cut_cases(msgspec.structs.replace(problem, scoring=Scoring()), cases, "shortest", 0)
@@ -192,7 +189,7 @@ def truth_of(problem: Problem) -> str:
 def read_words(folders: list[Path]) -> None:
     """Print, for each rule, of how many packages the statement's words say so."""
     said: Counter[str] = Counter()
-    for problem in problems(folders):
+    for problem, _ in stdin_problems(folders):
         freedom = freedom_of(problem.statement)
         truth = truth_of(problem)
         said[f"{truth}: packages"] += 1
@@ -209,18 +206,6 @@ def verdict(judge: Judge, problem: Problem, program: Program) -> Verdict:
         return judge.judge(problem, program, stop_at_first_failure=True, confirm_time_limit=False).verdict
     except UserError:
         return Verdict.JUDGE_ERROR
-
-
-def problems(folders: list[Path]) -> Iterator[Problem]:
-    """Packages with stdin tests, and an English statement."""
-    for folder in folders:
-        for place, row in read_packages(folder):
-            try:
-                found = list(SOURCE.convert(SOURCE, row, f"{folder.name}/{row['id']}"))
-            except (Skip, UserError) as error:
-                print(f"{place}: left out: {error}")
-                continue
-            yield from (one for one in found if isinstance(one.tests, StdinTests))
 
 
 def count(files: list[Path]) -> None:

@@ -3,10 +3,11 @@
     benchmarks/strengthen_contests.py measure FOLDER... --out rows.jsonl
     benchmarks/strengthen_contests.py show rows.jsonl
 
-A folder has Kattis problem packages with submissions. A problem gets new tests from its sample tests and two
-accepted submissions. Its wrong submissions, and its other accepted ones, are then judged by the samples
-alone, by the samples with the new tests, and by the package's own tests (the ``--cases`` shortest). A
-submission is wrong or correct as the package's tests find it. The same command resumes.
+A folder has Kattis problem packages with submissions (``contest_packages.py`` reads them). A problem gets new
+tests from its sample tests and two accepted submissions. Its wrong submissions, and its other accepted ones,
+are then judged by the samples alone, by the samples with the new tests, and by the package's own tests (the
+``--cases`` shortest). A submission is wrong or correct as the package's tests find it. The same command
+resumes.
 """
 
 from __future__ import annotations
@@ -14,22 +15,18 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import msgspec
 
-from whetstone.core.errors import UserError
+from contest_packages import stdin_problems
 from whetstone.core.intervals import share_interval
 from whetstone.core.problem import Problem, Program, Scoring, StdinTests
 from whetstone.data.select import cut_cases
-from whetstone.data.sources.source import Skip
 from whetstone.data.validate.runs import Runs
 from whetstone.judge import Judge, Judgement, Verdict
-from whetstone_curation.sources.kattis import SOURCE
-from whetstone_curation.sources.kattis_files import read_packages
 from whetstone_curation.strengthen.answers import Answers
 from whetstone_curation.strengthen.forms import with_added
 from whetstone_curation.strengthen.strengthener import Effort, Strengthener
@@ -62,26 +59,13 @@ def main() -> None:
     with Judge(1) as judge, Answers() as answers, args.out.open("a") as sink:
         runs = Runs(judge, 3)
         strengthener = Strengthener(runs, answers, Effort(inputs=args.inputs))
-        for problem, samples in _problems(args.folders):
-            if problem.id in done:
+        for problem, samples in stdin_problems(args.folders):
+            if problem.id in done or not samples:
                 continue
             row = _measured(problem, samples, runs, strengthener, args.cases, args.submissions)
             sink.write(json.dumps(row) + "\n")
             sink.flush()
             print(f"{problem.id}: {row['reason'] or row['added']}", flush=True)
-
-
-def _problems(folders: list[Path]) -> Iterator[tuple[Problem, int]]:
-    """The problems with stdin tests, each with the number of its sample tests."""
-    for folder in folders:
-        for place, row in read_packages(folder):
-            samples = len(row["files"].below("data/sample/", ".in"))
-            try:
-                found = list(SOURCE.convert(SOURCE, row, f"{folder.name}/{row['id']}"))
-            except (Skip, UserError) as error:
-                print(f"{place}: left out: {error}", flush=True)
-                continue
-            yield from ((one, samples) for one in found if isinstance(one.tests, StdinTests) and samples)
 
 
 def _measured(

@@ -24,11 +24,9 @@ FIXTURES = Path(__file__).parent / "fixtures"
 _FILES = {
     "bigcodebench-hard": ["bigcodebench.jsonl"],
     "humanevalplus": ["humanevalplus.jsonl", "humanevalplus_hub.jsonl"],
-    "kattis": ["kattis"],
     "mbpp": ["mbpp.json"],
     "mbpp-full": ["mbpp_full.jsonl"],
     "mbppplus": ["mbppplus.jsonl", "mbppplus_hub.jsonl"],
-    "open-r1-codeforces": ["open_r1_codeforces.jsonl"],
 }
 # Every source with each of its fixtures.
 SOURCE_FIXTURES = [(name, file) for name in SOURCE_NAMES for file in _FILES.get(name, [f"{name}.jsonl"])]
@@ -44,8 +42,7 @@ def imported(name: str, rows: str | Path | list[Row]) -> tuple[list[Problem], li
     if isinstance(rows, list):
         placed: Iterator[tuple[str, Row]] = iter([(f"rows, row {n}", row) for n, row in enumerate(rows, 1)])
     else:
-        path = FIXTURES / rows
-        placed = source.read(path) if source.read else read_rows([path])
+        placed = read_rows([FIXTURES / rows])
     found = list(import_rows(source, placed))
     problems = [one for one in found if isinstance(one, Problem)]
     return problems, [one for one in found if isinstance(one, ProblemDecision)]

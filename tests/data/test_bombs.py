@@ -6,7 +6,6 @@ import base64
 import gzip
 import json
 import tracemalloc
-import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,6 @@ from whetstone.data.files import read_problems
 from whetstone.data.sources.packed import unpack
 from whetstone.data.sources.rows import read_rows
 from whetstone.data.sources.source import Skip
-from whetstone_curation.sources.kattis_files import read_packages
 
 BOMB = 64 << 20
 MOST = 1 << 20
@@ -31,8 +29,6 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whetstone.data.sources.packed._PIECE", MOST)
     monkeypatch.setattr("whetstone.data.files.LONGEST_ROW", MOST)
     monkeypatch.setattr("whetstone.data.sources.rows.LONGEST_ROW", MOST)
-    monkeypatch.setattr("whetstone_curation.sources.kattis_files.MOST_FILE_BYTES", MOST)
-    monkeypatch.setattr("whetstone_curation.sources.kattis_files.MOST_BYTES", 3 * MOST)
 
 
 def peak(action: Callable[[], object]) -> int:
@@ -84,44 +80,5 @@ def test_a_problem_file_with_such_a_line_is_refused(tmp_path: Path) -> None:
     def refused() -> None:
         with pytest.raises(UserError, match=r"line 1: longer than 1 MB"):
             list(read_problems(file))
-
-    assert peak(refused) < BOMB / 4
-
-
-def test_a_file_of_a_package_and_all_of_them_together_are_bounded(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("bomb/problem.yaml", "name: Bomb\n")
-        archive.writestr("bomb/data/secret/1.in", b"1" * BOMB)
-        for number in range(5):
-            archive.writestr(f"bomb/data/sample/{number}.in", b"1" * MOST)
-    [(_, row)] = read_packages(tmp_path / "bomb.zip")
-    package = row["files"]
-    assert package.yaml("problem.yaml") == {"name": "Bomb"}
-
-    def refused() -> None:
-        with pytest.raises(Skip, match=r"data/secret/1.in has 64 MB"):
-            package.text("data/secret/1.in")
-
-    assert peak(refused) < BOMB / 4
-    [(_, row)] = read_packages(tmp_path / "bomb.zip")
-    assert len(row["files"].text("data/sample/0.in")) == MOST
-    assert len(row["files"].text("data/sample/1.in")) == MOST
-    with pytest.raises(Skip, match="MB a package"):
-        [row["files"].text(f"data/sample/{number}.in") for number in range(2, 5)]
-
-
-def test_a_zip_file_that_lies_about_a_size_is_broken_and_no_more(tmp_path: Path) -> None:
-    file = tmp_path / "liar.zip"
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("problem.yaml", "name: Liar\n")
-        archive.writestr("data/1.in", b"1" * BOMB)
-    data = file.read_bytes()
-    assert data.count(BOMB.to_bytes(4, "little")) == 2
-    file.write_bytes(data.replace(BOMB.to_bytes(4, "little"), (1000).to_bytes(4, "little")))
-    [(_, row)] = read_packages(file)
-
-    def refused() -> None:
-        with pytest.raises(Skip, match=r"data/1.in cannot be read"):
-            row["files"].text("data/1.in")
 
     assert peak(refused) < BOMB / 4

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.data.source_rows import (
-    FIXTURES,
     SOURCE_FIXTURES,
     expected_file,
     imported,
@@ -49,22 +47,13 @@ WRONG = {
     "livecodebench/1_B": "print(2)",
     "bigcodebench-hard/13": "def task_func(words):\n    return {word: 1 for word in words}",
     "code_contests/1_A. Sum": "print(3)",
-    "kodcode/Prefill_1_I": "def halve(number):\n    return number // 2",
-    "open-r1-codeforces/4/A": "print(0, input())",
-    "open-r1-codeforces/4/B": "print(2)",
-    "kattis/groups": "print(2 * float(input()) + 0.1)",
-    "kattis/guess": "print(9)",
-    "kattis/split": "print(input())",
 }
 RIGHT = {
     "livecodebench/1_A": "print(sum(map(int, input().split())))",
     "livecodebench/3001": "class Solution:\n    def shifted(self, nums: List[int], by: int):\n"
     "        return [n + by for n in nums]",
     "livecodebench/1_B": "print(1)",
-    "open-r1-codeforces/4/A": "n = int(input())\nprint(1, n - 1)",
-    "open-r1-codeforces/4/B": "print(1)",
 }
-READABLE = [(name, file) for name, file in SOURCE_FIXTURES if name != "kattis"]
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +105,7 @@ def test_the_judge_accepts_references_and_rejects_wrong_programs(
         assert not any(judge.judge(problem, program).accepted for program in wrong), problem.id
 
 
-@pytest.mark.parametrize(("name", "fixture"), READABLE)
+@pytest.mark.parametrize(("name", "fixture"), SOURCE_FIXTURES)
 def test_a_renamed_column_is_a_schema_error_with_the_revision_known_to_work(
     name: str, fixture: str, tmp_path: Path
 ) -> None:
@@ -242,16 +231,6 @@ def test_types_and_signs_of_the_inputs_of_mbpp_plus_are_those_of_its_own_reader(
         parts = plus_inputs(plus_tests("f", "def f(*a): return 0", typed, typed, 0.0))
         assert parts is not None
         assert repr(parts.base) == repr(parts.plus) == repr(read)
-
-
-def test_a_kattis_package_may_be_zipped(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "split.zip", "w") as archive:
-        for file in sorted((FIXTURES / "kattis" / "split").rglob("*")):
-            archive.write(file, Path("inner") / file.relative_to(FIXTURES / "kattis" / "split"))
-    zipped, _ = imported("kattis", tmp_path / "split.zip")
-    assert zipped == [problem_of("kattis", "kattis", "kattis/split")]
-    with pytest.raises(UserError, match="neither a package"):
-        imported("kattis", tmp_path / "absent")
 
 
 TESTLIB = """

@@ -42,8 +42,6 @@ OTHER_NAMES = {
     "mbpp": "mbpp.json",
     "mbpp-full": "mbpp_full.jsonl",
     "bigcodebench-hard": "bigcodebench.jsonl",
-    "open-r1-codeforces": "open_r1_codeforces.jsonl",
-    "kattis": "kattis",
 }
 LONGEST = 4000
 
@@ -145,9 +143,8 @@ def a_testlib(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def problems_of(name: str) -> list[Problem]:
-    source, path = source_named(name), fixture_of(name)
-    rows = source.read(path) if source.read else read_rows([path])
-    return [each for each in import_rows(source, rows) if isinstance(each, Problem)]
+    rows = read_rows([fixture_of(name)])
+    return [each for each in import_rows(source_named(name), rows) if isinstance(each, Problem)]
 
 
 def fenced(code: str) -> str:
@@ -250,7 +247,7 @@ def test_the_thinking_is_told_from_the_answer_in_both(thinks: bool, judge: Share
 
 
 def test_a_prefix_is_part_of_prompt_and_program_in_both(judge: SharedJudge) -> None:
-    problem = problem_with("kodcode", "Prefill_1_I")
+    problem = problem_with("code-r1", "bbab46fd7d1248fb")
     assert problem.starter is not None
     body = f"{problem.references[0].source.removeprefix(problem.starter)}```"
     settings = EnvironmentSection(

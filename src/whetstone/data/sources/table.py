@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from whetstone.core.errors import UserError, did_you_mean
-from whetstone.core.optional_packages import missing_package
 from whetstone.data.sources.source import DatasetSource
 
 _TABLES: dict[str, dict[str, Any]] = tomllib.loads(
@@ -21,16 +20,12 @@ _TABLES: dict[str, dict[str, Any]] = tomllib.loads(
 )
 _INSTALLED = entry_points(group="whetstone.sources")
 SOURCE_NAMES = tuple(sorted({*_TABLES, *_INSTALLED.names}))
-# The sources of the package whetstone-curation.
-_CURATION = ("kattis", "kodcode", "open-r1-codeforces")
 
 
 def source_named(name: str) -> DatasetSource:
     """Return a source by name. Raises UserError for an unknown one."""
     if name in _INSTALLED.names:
         return _INSTALLED[name].load()
-    if name in _CURATION:
-        raise UserError(missing_package(f"the source `{name}`", "whetstone-curation"))
     if name not in _TABLES:
         raise UserError(
             f"no source `{name}`{did_you_mean(name, SOURCE_NAMES)} (list them: whetstone data show sources)"

@@ -1,14 +1,16 @@
-"""Kattis problem packages: a folder or a zip file each, with tests, validators and submissions.
+"""Contest packages as problems, for the benchmarks that measure on them: folders in the format of Kattis.
 
 Both formats are read: the legacy one, and 2023-07-draft. https://www.kattis.com/problem-package-format/
 """
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 import msgspec
+import yaml
 
 from whetstone.core.errors import UserError
 from whetstone.core.problem import (
@@ -26,13 +28,14 @@ from whetstone.core.problem import (
     StdinTests,
     Tests,
 )
+from whetstone.core.yaml_text import parse_yaml
 from whetstone.data.sources.programs import is_python_2, with_headers
 from whetstone.data.sources.row_problem import known
-from whetstone.data.sources.source import DatasetSource, Row, Skip, value_of
+from whetstone.data.sources.source import Skip
 from whetstone.judge.languages.table import language_named
 from whetstone_curation.input_validator import INPUT_VALIDATOR_KEY, InputValidator
-from whetstone_curation.sources.kattis_files import SETTINGS, Package, read_packages
 
+SETTINGS = "problem.yaml"
 _LANGUAGES = {"cc": "cpp", "cpp": "cpp", "cxx": "cpp", "c++": "cpp", "py": "python", "py3": "python"}
 _REFUSED = ("wrong_answer", "run_time_error", "runtime_exception")
 _MOST_PROGRAMS = 20
@@ -43,8 +46,61 @@ _TOLERANCES = {
 }
 
 
-def _convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
-    package = value_of(row, "files", Package)
+class Package:
+    """The files of a folder, by their names relative to it. They are read on demand."""
+
+    def __init__(self, folder: Path) -> None:
+        files = [file for file in folder.rglob("*") if file.is_file()]
+        self._folder = folder
+        self._names = sorted(file.relative_to(folder).as_posix() for file in files)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def below(self, folder: str, ending: str = "") -> list[str]:
+        """Return the names in a folder and its subfolders, in order, without hidden files."""
+        names = [name for name in self._names if name.startswith(folder) and name.endswith(ending)]
+        return [name for name in names if not PurePosixPath(name).name.startswith(".")]
+
+    def text(self, name: str) -> str:
+        """Return the text of a file with its line ends. Raises Skip for a file that is not text."""
+        try:
+            return (self._folder / name).read_bytes().decode()
+        except UnicodeDecodeError as error:
+            raise Skip("not_text", f"{name} is not UTF-8: {error}") from None
+
+    def yaml(self, name: str) -> dict[str, Any]:
+        """Return the mapping in a YAML file; an empty file is an empty mapping. Raises Skip."""
+        try:
+            value = parse_yaml(self.text(name))
+        except yaml.YAMLError as error:
+            raise Skip("broken_yaml", f"{name}: {' '.join(str(error).split())}") from None
+        if value is not None and not isinstance(value, dict):
+            raise Skip("broken_yaml", f"{name} is not a mapping")
+        return cast("dict[str, Any]", value or {})
+
+
+def stdin_problems(folders: list[Path]) -> Iterator[tuple[Problem, int]]:
+    """Yield the problems with stdin tests of the packages in folders, each with the number of its samples.
+
+    Packages that cannot be read are printed with the reason.
+    """
+    for folder in folders:
+        for place in sorted(folder.iterdir()):
+            if not (place / SETTINGS).is_file():
+                continue
+            package = Package(place)
+            try:
+                problem = _problem(package, f"{folder.name}/{place.name}")
+            except (Skip, UserError) as error:
+                print(f"{place}: left out: {error}", flush=True)
+                continue
+            if isinstance(problem.tests, StdinTests):
+                yield problem, len(package.below("data/sample/", ".in"))
+
+
+def _problem(package: Package, own_id: str) -> Problem:
+    """Return a package as a problem. Raises Skip for one that cannot be a problem."""
     settings = package.yaml(SETTINGS)
     kinds = _kinds(settings)
     if "multi-pass" in kinds:
@@ -64,7 +120,7 @@ def _convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     accepted, left_out = _programs(package, ("accepted",))
     wrong, _ = _programs(package, _REFUSED)
     return Problem(
-        id=f"{source.name}/{own_id}",
+        id=f"kattis/{own_id}",
         statement=_statement(package),
         tests=tests,
         compare=compare,
@@ -73,7 +129,7 @@ def _convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
         limits=_limits(package, settings),
         references=accepted,
         wrong=wrong,
-        source=source.name,
+        source="kattis",
         meta=_meta(settings, left_out, _input_validator(package, folders)),
     )
 
@@ -291,19 +347,3 @@ def _meta(
         references_left_out=left_out,
         **{INPUT_VALIDATOR_KEY: msgspec.to_builtins(validator)},
     )
-
-
-SOURCE = DatasetSource(
-    name="kattis",
-    title="Kattis problem packages: folders or zip files with problem.yaml",
-    hub_id=None,
-    revision=None,
-    files={},
-    columns={"files": "the files of a package"},
-    licence="as each package says",
-    convert=_convert,
-    id_columns=("id",),
-    example="whetstone data prepare kattis=packages/ --out sets/kattis",
-    read=read_packages,
-)
-SOURCES = (SOURCE,)
