@@ -200,8 +200,8 @@ def test_pending_requests_are_reported(tmp_path: Path) -> None:
     from whetstone.evaluate.replies.endpoint import EndpointModel
     from whetstone.evaluate.replies.settings import EndpointSettings
     from whetstone.judge import Judge
+    from whetstone_curation.checkers.journal import CheckerJournal
     from whetstone_curation.checkers.writing import CheckerWriting
-    from whetstone_curation.journal import CheckerJournal
 
     said: list[str] = []
 
@@ -232,7 +232,7 @@ def test_pending_requests_are_reported(tmp_path: Path) -> None:
 def test_a_full_disk_is_reported_with_the_way_to_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from whetstone_curation.journal import CheckerJournal, ReplyEntry
+    from whetstone_curation.checkers.journal import CheckerJournal, ReplyEntry
 
     with CheckerJournal(tmp_path / "j.jsonl", {"model": "m"}) as journal:
 
@@ -245,7 +245,7 @@ def test_a_full_disk_is_reported_with_the_way_to_resume(
 
 
 def test_two_runs_do_not_write_one_journal(tmp_path: Path) -> None:
-    from whetstone_curation.journal import CheckerJournal
+    from whetstone_curation.checkers.journal import CheckerJournal
 
     with (
         CheckerJournal(tmp_path / "j.jsonl", {}),

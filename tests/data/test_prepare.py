@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -49,28 +48,15 @@ def numbers(name: str) -> DatasetSource:
 
 
 class Shown(Progress):
-    """Notes which sources were read and how much, and may kill this process in the middle of one."""
+    """Notes how much of a source was read."""
 
-    def __init__(self, kill: str = "", at: int = 0) -> None:
+    def __init__(self) -> None:
         super().__init__(Console(quiet=True))
-        self.read: list[str] = []
         self.sizes: list[float] = []
-        self.kill, self.at = kill, at
 
     def begin(self, name: str, total: float | None = None, done: float = 0, *, counted: bool = True) -> Work:
-        if name.startswith("writing"):
-            if self.kill == "writing":
-                os.kill(os.getpid(), signal.SIGKILL)
-        else:
-            self.read.append(name)
         work = super().begin(name, total, done, counted=counted)
-
-        def update(done: float, note: str = "") -> None:
-            self.sizes.append(done)
-            if name == self.kill and note.startswith(f"{self.at} rows"):
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        work.update = update
+        work.update = lambda done, note="": self.sizes.append(done)
         return work
 
 
@@ -139,40 +125,16 @@ def test_every_row_is_a_problem_or_a_decision_and_the_card_says_so(tmp_path: Pat
     assert watcher.sizes == sorted(watcher.sizes[:15]) * 2
 
 
-@pytest.mark.process
-@pytest.mark.parametrize(("kill", "at", "left"), [("b", 200, ["b"]), ("writing", 0, [])])
-def test_a_killed_run_resumes_without_reading_finished_sources_and_gives_the_same_bytes(
-    kill: str, at: int, left: list[str], tmp_path: Path
-) -> None:
+def test_a_source_that_cannot_be_read_leaves_the_earlier_dataset(tmp_path: Path) -> None:
     for name in "ab":
         files_of(tmp_path, name)
-    prepare(*plan_for(tmp_path), tmp_path / "whole", Shown())
-    code = "import sys; from tests.data.test_prepare import *; prepare(*plan_for(Path(sys.argv[1])), "
-    code += "Path(sys.argv[1]) / 'out', Shown(sys.argv[2], int(sys.argv[3])))"
-    command = [sys.executable, "-c", code, str(tmp_path), kill, str(at)]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, timeout=1200)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert not (tmp_path / "out").exists()
-    watcher = Shown()
-    prepare(*plan_for(tmp_path), tmp_path / "out", watcher)
-    assert watcher.read == left
-    assert content(tmp_path / "out") == content(tmp_path / "whole")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b", "out", "whole"]
-
-
-def test_a_source_with_changed_files_is_read_again(tmp_path: Path) -> None:
-    folder = files_of(tmp_path, "a")
-    bad = SourceRequest(numbers("b"), files_of(tmp_path, "b"))
+    prepare(*plan_for(tmp_path, "a"), tmp_path / "out", Progress())
+    before = content(tmp_path / "out")
     for file in (tmp_path / "b").glob("*.jsonl"):
         file.write_text('{"m": 1}\n')
-    for _ in range(2):
-        watcher = Shown()
-        with pytest.raises(UserError, match="column `n` is missing"):
-            prepare([SourceRequest(numbers("a"), folder), bad], ImportSettings(), tmp_path / "out", watcher)
-    assert watcher.read == ["b"]
-    (folder / "train-1.jsonl").write_text('{"n": 1}\n')
-    prepare([SourceRequest(numbers("a"), folder)], ImportSettings(), tmp_path / "out", watcher)
-    assert watcher.read == ["b", "a"]
+    with pytest.raises(UserError, match="column `n` is missing"):
+        prepare(*plan_for(tmp_path), tmp_path / "out", Progress())
+    assert content(tmp_path / "out") == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b", "out"]
 
 

@@ -48,7 +48,6 @@ def test_cases_are_chosen_by_the_length_of_their_inputs() -> None:
     rules: dict[CaseRule, list[int]] = {
         "longest": [1, 3, 5],
         "shortest": [0, 2, 4],
-        "first+longest": [0, 1, 5],
     }
     for rule, expected in rules.items():
         assert kept(cut_cases(sized("p", [1, 9, 2, 7, 3, 8]), 3, rule, 0)) == expected
@@ -156,13 +155,6 @@ def test_orders() -> None:
     assert taken(by_rate, order="difficulty") == ["easy", "hard", "never", "unknown"]
     by_length = [sized(str(n), [1], statement="w" * n) for n in (3, 1, 2)]
     assert taken(by_length, order="length") == ["1", "2", "3"]
-    mixed = [
-        sized(f"{source}{n}", [1], source=source) for source, m in (("a", 4), ("b", 2)) for n in range(m)
-    ]
-    assert taken(mixed, order="source-mix") == ["a0", "b0", "a1", "a2", "b1", "a3"]
-    shuffled = taken(mixed, order="shuffle", seed=1)
-    assert sorted(shuffled) == taken(mixed) != shuffled
-    assert shuffled == taken(mixed, order="shuffle", seed=1) != taken(mixed, order="shuffle", seed=2)
 
 
 def test_invalid_options_are_refused() -> None:

@@ -25,7 +25,7 @@ decisions.jsonl (every row that gave no problem, with the reason) and the data c
 A source is read from the hub (SOURCE, or SOURCE@REVISION) or from local files: SOURCE=PATH, where PATH is
 a file or a folder of files in the published format (.parquet, .jsonl, .json, .arrow, .csv).
 `whetstone data show sources` lists the sources.
-The same command resumes an interrupted run.
+Complete downloads are kept, so a repeated command does not fetch them again.
 """
 _EXAMPLES = """\
 examples:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import tempfile
 from array import array
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import IO, Annotated, Any, Literal, cast
 
@@ -23,7 +22,7 @@ from whetstone.data.decisions import ProblemDecision
 from whetstone.data.pass_rate import rate_of
 from whetstone.data.similarity.words import hash64
 
-CaseRule = Literal["longest", "shortest", "random", "first+longest"]
+CaseRule = Literal["longest", "shortest", "random"]
 
 
 def cut_cases(problem: Problem, max_cases: int, rule: CaseRule, seed: int) -> Problem:
@@ -56,10 +55,7 @@ def _ranked(problem: Problem, rule: CaseRule, seed: int) -> list[int]:
     sizes = _sizes(problem)
     if rule == "shortest":
         return sorted(range(count), key=lambda number: (sizes[number], number))
-    longest = sorted(range(count), key=lambda number: (-sizes[number], number))
-    if rule == "first+longest":
-        return [0, *(number for number in longest if number)]
-    return longest
+    return sorted(range(count), key=lambda number: (-sizes[number], number))
 
 
 def _sizes(problem: Problem) -> list[int]:
@@ -100,7 +96,7 @@ def _with_cases(problem: Problem, chosen: list[int]) -> Problem:
 STEP = "select"
 KINDS = ("stdin", "call", "assert", "interactive", "none")
 
-Order = Literal["as-is", "difficulty", "length", "source-mix", "shuffle"]
+Order = Literal["as-is", "difficulty", "length"]
 
 
 def _check_kind(kind: str) -> None:
@@ -134,7 +130,7 @@ class Selection(Section):
     ``whetstone data difficulty`` measured; both ends are included.
 
     ``order``: ``difficulty`` puts problems that are solved most often first, and unmeasured ones last.
-    ``length`` puts the shortest statements first. ``source-mix`` spreads every source evenly over the set.
+    ``length`` puts the shortest statements first.
     """
 
     max_tests: Annotated[Natural, Flag("keep at most N tests of a problem; 0 keeps all", "N")] = 0
@@ -147,10 +143,7 @@ class Selection(Section):
     max_problems: Annotated[Natural, Flag("draw at most N problems; 0 takes all", "N")] = 0
     order: Annotated[
         Order,
-        Flag(
-            "difficulty: solved most often first; length: shortest statement first; source-mix: every source "
-            "spread evenly; shuffle (default: as-is)"
-        ),
+        Flag("difficulty: solved most often first; length: shortest statement first (default: as-is)"),
     ] = "as-is"
     seed: Annotated[int, Flag("of all draws", "N")] = 0
 
@@ -177,7 +170,7 @@ def select(problems: Iterator[Problem], selection: Selection) -> Iterator[Proble
             detail = f"{selection.max_problems} of {len(waiting)} were drawn with seed {selection.seed}"
             problem = waiting.read(number)
             yield ProblemDecision(problem.id, STEP, "drop", "not_drawn", detail, problem.source)
-        for number in waiting.ordered(chosen, selection.order, selection.seed):
+        for number in waiting.ordered(chosen):
             yield waiting.read(number)
 
 
@@ -234,7 +227,6 @@ class _WaitingProblems:
         self._starts = array("q", [0])
         self._keys = array("d")
         self._ids: list[str] = []
-        self._sources: list[str] = []
         return self
 
     def __exit__(self, *failure: object) -> None:
@@ -247,7 +239,6 @@ class _WaitingProblems:
         self._starts.append(self._starts[-1] + self._file.write(msgspec.json.encode(problem)))
         self._keys.append(key)
         self._ids.append(problem.id)
-        self._sources.append(problem.source)
 
     def read(self, number: int) -> Problem:
         self._file.seek(self._starts[number])
@@ -260,26 +251,9 @@ class _WaitingProblems:
         numbers = list(range(len(self)))
         if 0 < count < len(self):
             # By a hash of the id: a larger set keeps most of the draw.
-            return sorted(self._shuffled(numbers, f"draw {seed}")[:count])
+            ranked = sorted(numbers, key=lambda number: hash64(f"draw {seed} {self._ids[number]}"))
+            return sorted(ranked[:count])
         return numbers
 
-    def ordered(self, chosen: list[int], order: Order, seed: int) -> Sequence[int]:
-        if order == "shuffle":
-            return self._shuffled(chosen, f"order {seed}")
-        if order == "source-mix":
-            return self._mix_sources(chosen)
+    def ordered(self, chosen: list[int]) -> Sequence[int]:
         return sorted(chosen, key=self._keys.__getitem__)
-
-    def _shuffled(self, numbers: list[int], seed: str) -> list[int]:
-        return sorted(numbers, key=lambda number: hash64(f"{seed} {self._ids[number]}"))
-
-    def _mix_sources(self, chosen: list[int]) -> list[int]:
-        """Spread every source evenly: its k-th of m problems is at the share (k - 1/2) / m."""
-        sizes = Counter(self._sources[number] for number in chosen)
-        seen: Counter[str] = Counter()
-        places: dict[int, float] = {}
-        for number in chosen:
-            source = self._sources[number]
-            places[number] = (seen[source] + 0.5) / sizes[source]
-            seen[source] += 1
-        return sorted(chosen, key=places.__getitem__)

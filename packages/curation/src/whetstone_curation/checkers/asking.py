@@ -9,7 +9,6 @@ from whetstone.core.problem import Problem, StdinTests
 from whetstone.core.syntax import parsed
 from whetstone.data.validate.statements import leaves_open
 from whetstone.judge.extract import extract_program
-from whetstone_curation.reply_rounds import cut
 
 # Most characters of a checker. A longer one contains answers.
 LONGEST = 65_536
@@ -83,3 +82,9 @@ def checker_in(reply: str) -> tuple[str, str]:
     if not found or len(found[-1].args.posonlyargs) + len(found[-1].args.args) != _PARAMETERS:
         return "", "it defines no check(input, output, expected)"
     return source, ""
+
+
+def cut(text: str, most: int) -> str:
+    """Return a part of a prompt, without the characters above ``most``, which a note counts."""
+    text = text.strip("\n")
+    return text if len(text) <= most else f"{text[:most]}\n[cut: {len(text) - most} more characters]"

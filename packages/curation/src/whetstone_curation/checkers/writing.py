@@ -6,8 +6,9 @@ trials. Replies and trials are stored in a journal, so an interrupted run is res
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -20,15 +21,19 @@ from whetstone.data.decisions import ProblemDecision
 from whetstone.data.resumable import digest_of, in_order
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.runs import JudgesPrograms, Runs
+from whetstone.environments.conversation import Reply
+from whetstone.environments.prompt import Prompt
 from whetstone.evaluate.plan import SamplingPlan
-from whetstone.evaluate.replies.writer import ReplyWriter
+from whetstone.evaluate.replies.writer import ReplyRequest, ReplyWriter
 from whetstone_curation.checkers.asking import checker_in, needs_checker, question
 from whetstone_curation.checkers.evidence import with_checker
+from whetstone_curation.checkers.journal import CheckerJournal, ReplyEntry, TrialEntry
 from whetstone_curation.checkers.trial import CheckerRejected, run_trial
-from whetstone_curation.journal import CheckerJournal, TrialEntry
-from whetstone_curation.reply_rounds import ReplyRounds, Watch
 
 STEP = "checkers"
+
+Watch = Callable[[str, int, int], None]
+"""Called with the phase ("asking 2" or "trying 2"), the number of finished items, and their total."""
 
 
 class CheckerWritingSummary(Struct):
@@ -63,7 +68,7 @@ class CheckerWriting:
     ) -> None:
         """``say`` gets a line about pending requests every ``minute_s`` seconds."""
         self._source, self._plan, self._model, self._journal = source, plan, model, journal
-        self._asking = ReplyRounds(source, writer, plan, question, journal, say=say, minute_s=minute_s)
+        self._asking = _ReplyRounds(source, writer, plan, journal, say, minute_s)
         self._policy = Policy(judge_attempts=1)
         self._runs = Runs(judge, self._policy.judge_attempts)
 
@@ -172,3 +177,80 @@ def _mark(problem: Problem, reason: str, detail: str, written: CheckerWritingSum
     if reason != "checker_refused":
         written.why[reason] += 1
     return ProblemDecision(problem.id, STEP, "mark", reason, detail, problem.source)
+
+
+class _ReplyRounds:
+    """Requests replies to problems of a set, without repeating any of the journal. ``plan.n`` is the most
+    replies for one problem."""
+
+    def __init__(
+        self,
+        source: str | Path,
+        writer: ReplyWriter,
+        plan: SamplingPlan,
+        journal: CheckerJournal,
+        say: Callable[[str], None],
+        minute_s: float,
+    ) -> None:
+        self._source, self._writer, self._plan = source, writer, plan
+        self._journal, self._say, self._minute_s = journal, say, minute_s
+        self._done = 0
+        self.failures: dict[str, str] = {}
+        """Problems whose last request failed, with the error."""
+
+    def ask(self, wanting: Mapping[str, str], attempt: int, watch: Watch) -> None:
+        """Request one reply for each of the problems ``wanting`` without one of this attempt. They are given
+        by their ids, with their digests."""
+        replies = self._journal.replies
+        missing = {id_: digest for id_, digest in wanting.items() if (id_, digest, attempt) not in replies}
+        if missing:
+            asyncio.run(self._ask(missing, attempt, watch))
+
+    def check(self) -> None:
+        """Raise UserError if there is no reply at all and some request failed."""
+        if self.failures and not self._journal.replies:
+            id_, error = next(iter(self.failures.items()))
+            raise UserError(f"every request failed; the first, for {id_}: {error}; repeat the command")
+
+    async def _ask(self, missing: dict[str, str], attempt: int, watch: Watch) -> None:
+        self._done = 0
+        minutes = asyncio.create_task(self._minutes(f"asking {attempt + 1}", len(missing)))
+        try:
+            async for request, reply in self._writer.write(self._questions(missing, attempt)):
+                self._done += 1
+                watch(f"asking {attempt + 1}", self._done, len(missing))
+                id_ = request.problem.id
+                # A failed request is not stored, so the next run repeats it.
+                if reply.finish_reason == "failed":
+                    self.failures[id_] = reply.error
+                    continue
+                # A later attempt may succeed where an earlier one failed.
+                self.failures.pop(id_, None)
+                self._journal.add(ReplyEntry(id_, missing[id_], attempt, _storable(reply)))
+        finally:
+            minutes.cancel()
+            await self._writer.close()
+
+    async def _minutes(self, what: str, of: int) -> None:
+        while True:
+            await asyncio.sleep(self._minute_s)
+            parts = [f"{what}: {self._done} of {of} replies", self._writer.waiting()]
+            self._say(", ".join(part for part in parts if part))
+
+    def _questions(self, missing: Collection[str], attempt: int) -> Iterator[ReplyRequest]:
+        for problem in open_problems(self._source):
+            if problem.id in missing:
+                yield ReplyRequest(
+                    problem=problem,
+                    prompt=Prompt(question(problem), "", chat=True),
+                    n=self._plan.n,
+                    seed=self._plan.seed_of(problem.id),
+                    # One attempt at a time: problems that have a checker by then are not asked again.
+                    wanted=frozenset([attempt]),
+                )
+
+
+def _storable(reply: Reply) -> str:
+    """Return the reply as text that UTF-8 can represent."""
+    # A model can emit lone surrogates, which JSON cannot store.
+    return reply.text.encode("utf-8", "replace").decode()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Any
 
 from rich.console import Console
@@ -12,11 +11,6 @@ from whetstone.cli.flags import add_command
 from whetstone.cli.judge_options import JudgeMachine
 from whetstone.core.problem import Problem
 from whetstone.core.progress import Progress
-from whetstone.evaluate.replies.settings import EndpointSettings
-from whetstone_curation.journal import CheckerJournal
-from whetstone_curation.model_writing import GeneratorReplies, model_of, progress_callbacks
-from whetstone_curation.strengthen.generators import Generators
-from whetstone_curation.strengthen.generators import journal_path as replies_path
 from whetstone_curation.strengthen.strengthener import Effort, StrengthenOutcome
 from whetstone_curation.strengthen.whole_set import (
     StrengthenTally,
@@ -30,15 +24,11 @@ examples:
   whetstone data strengthen sets/valid --out sets/strong
   whetstone data strengthen sets/valid --out sets/strong --tests 16 --budget 0.2 --mutants 120
   whetstone data strengthen sets/valid --out sets/strong --programs replies.jsonl
-  whetstone data strengthen sets/valid --out sets/strong --endpoint http://127.0.0.1:8000/v1
 
 New inputs are boundary values, changed inputs and draws of the types that the existing ones have. All
 references that the tests accept must give the same answer. A new test is kept if it rejects a wrong program
 that the tests accept, a mutant of a reference or a known wrong program, or if its input or answer is of a
 new kind.
-
-With --endpoint, a model writes generators of further inputs. They run in the sandbox only, and the same
-rules apply to their inputs.
 
 --programs gives programs of the problems, such as replies of a model. Every new test is passed by the correct
 ones ("correct": true) and, if possible, rejects the wrong ones (false). Programs without a label vote: an
@@ -62,22 +52,11 @@ def add_action(actions: Any) -> None:
     )
 
 
-def strengthen(
-    files: StepFiles,
-    effort: Effort,
-    plan: GeneratorReplies,
-    endpoint: EndpointSettings,
-    machine: JudgeMachine,
-) -> int:
+def strengthen(files: StepFiles, effort: Effort, machine: JudgeMachine) -> int:
     """Add tests. Raises UserError for unreadable input and unwritable output."""
     files.check()
     problems = count_problems(files.set)
-    with ExitStack() as stack:
-        progress = stack.enter_context(Progress())
-        generators = None
-        if endpoint.endpoint:
-            generators = _request_generators(files, plan, endpoint, stack, progress)
-        judge = stack.enter_context(machine.judge())
+    with Progress() as progress, machine.judge() as judge:
         work = progress.begin("strengthening", problems)
 
         def watch(problem: Problem, found: StrengthenOutcome) -> None:
@@ -93,32 +72,13 @@ def strengthen(
                 workers=machine.workers,
                 minimum_tier=machine.minimum_tier,
                 packages=machine.environment,
-                generators=generators,
                 watch=watch,
             )
         except KeyboardInterrupt:
             progress.say(f"results so far are in {journal_path(files.out)}; the same command resumes")
             raise
-        if generators is not None:
-            generators.journal.remove()
     _print_summary(files.out, tally, Console())
     return 0
-
-
-def _request_generators(
-    files: StepFiles,
-    plan: GeneratorReplies,
-    endpoint: EndpointSettings,
-    stack: ExitStack,
-    progress: Progress,
-) -> Generators:
-    """Let the model write the generators. Raises UserError for an endpoint that does not answer."""
-    model = model_of(plan, endpoint)
-    journal = stack.enter_context(CheckerJournal(replies_path(files.out), model.how))
-    watch, log = progress_callbacks(progress)
-    generators = Generators(files.set, model.writer, plan, model.label, journal, say=log)
-    generators.ask(watch)
-    return generators
 
 
 def _print_summary(out: str, tally: StrengthenTally, console: Console) -> None:

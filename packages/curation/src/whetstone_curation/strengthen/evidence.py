@@ -24,8 +24,7 @@ class StrengthenEvidence(Struct, frozen=True):
     references: number of programs that label inputs. samples: number of unlabelled programs that the tests
     accept; disputed: number of inputs dropped because too many of these contradict the references.
     mutants, wrong: number tried, rejected by the tests before, and rejected now. cpu_s: CPU seconds of the
-    new tests together, of the slowest reference. written: number of tests with inputs of generators that a
-    model wrote. why: the reason for each new test.
+    new tests together, of the slowest reference. why: the reason for each new test.
     """
 
     first: int = 0
@@ -39,7 +38,6 @@ class StrengthenEvidence(Struct, frozen=True):
     mutants: tuple[int, int, int] = (0, 0, 0)
     wrong: tuple[int, int, int] = (0, 0, 0)
     cpu_s: float = 0.0
-    written: int = 0
     why: list[str] = []
 
     def summary(self) -> str:

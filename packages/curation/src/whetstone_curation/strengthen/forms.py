@@ -90,10 +90,6 @@ class TestForm:
         """Return an input as text; None if inputs are not text, or if it does not fit the layout."""
         return None
 
-    def arguments_of(self, written: str | list[Any]) -> list[Any] | None:
-        """Return an input that a generator wrote, as arguments; None if it does not fit."""
-        return written if not isinstance(written, str) and len(written) == len(self.seeds[0]) else None
-
     def problem_with(self, cases: Sequence[LabelledInput]) -> Problem:
         """Return the problem with these tests only, each of which is a case."""
         raise NotImplementedError
@@ -187,15 +183,6 @@ class _Stdin(TestForm):
             return text if self._layout.read(text) == arguments else None
         except (ValueError, TypeError, StopIteration, RuntimeError):
             return None
-
-    def arguments_of(self, written: str | list[Any]) -> list[Any] | None:
-        if not isinstance(written, str):
-            return None
-        try:
-            values = self._layout.read(written) if self._layout else [written]
-        except (ValueError, TypeError):
-            return None
-        return values if self.input_text(values) is not None else None
 
     def problem_with(self, cases: Sequence[LabelledInput]) -> Problem:
         return msgspec.structs.replace(self._problem, tests=StdinTests(joined_tests(cases).stdin))

@@ -101,36 +101,19 @@ class Strengthener:
     def __init__(self, runs: Runs, answers: Answers, effort: Effort) -> None:
         self._runs, self._answers, self._effort = runs, answers, effort
 
-    def strengthen(
-        self,
-        problem: Problem,
-        written: Sequence[str | list[Any]] = (),
-        programs: GivenPrograms = NO_PROGRAMS,
-    ) -> StrengthenOutcome:
+    def strengthen(self, problem: Problem, programs: GivenPrograms = NO_PROGRAMS) -> StrengthenOutcome:
         """Return new tests for a problem.
 
-        written: inputs of a generator, as text or arguments. programs: correct ones must agree with the
-        references, as these with each other; wrong ones are to be rejected; those without a label decide by
-        majority which inputs are dropped.
+        programs: correct ones must agree with the references, as these with each other; wrong ones are to be
+        rejected; those without a label decide by majority which inputs are dropped.
         """
         digest = digest_of(problem)
         try:
             work = _ProblemWork(problem, programs, self._runs, self._answers, self._effort)
-            added, evidence = work.strengthened(written)
+            added, evidence = work.strengthened()
         except NotStrengthened as error:
             return StrengthenOutcome(problem.id, digest, reason=error.reason, detail=str(error))
         return StrengthenOutcome(problem.id, digest, added, evidence)
-
-
-def is_open_to_tests(problem: Problem) -> bool:
-    """Return whether a problem can get new tests, as far as this can be told without running anything."""
-    if not problem.references or (problem.checker is None and _leaves_open(problem)):
-        return False
-    try:
-        read_tests(problem)
-    except UnreadableTests:
-        return False
-    return True
 
 
 class NotStrengthened(Exception):
@@ -173,10 +156,9 @@ class _ProblemWork:
                 raise
             return read_tests(problem, recorded)
 
-    def strengthened(self, written: Sequence[str | list[Any]]) -> tuple[AddedTests, StrengthenEvidence]:
+    def strengthened(self) -> tuple[AddedTests, StrengthenEvidence]:
         """Return the new tests. Raises NotStrengthened."""
         problem = self._problem
-        given = [arguments for one in written if (arguments := self._form.arguments_of(one)) is not None]
         self._check_validator()
         seeds = self._label(self._form.seeds)
         if self._problem.checker is None:  # a checker accepts every right answer
@@ -187,7 +169,7 @@ class _ProblemWork:
         voted = len(samples) >= _ENOUGH_VOTES
         # A reference often returns None by accident where no input is expected.
         self._with_none = voted or "None" in problem.statement or any(each.answer is None for each in seeds)
-        found = self._candidates(given, large=bool(wrong), voted=voted)
+        found = self._candidates(large=bool(wrong), voted=voted)
         candidates, contradicting = self._undisputed(found, samples)
         if not candidates:
             detail = f"none of {self._made} inputs has an answer that can be a test"
@@ -221,7 +203,6 @@ class _ProblemWork:
             disputed=self._disputed,
             wrong=choice.counts(len(known), wrong),
             cpu_s=round(sum(each.cpu_s for each in choice.kept), 4),
-            written=sum(each.case.arguments in given for each in choice.kept),
             why=choice.why,
         )
 
@@ -298,13 +279,13 @@ class _ProblemWork:
             raise NotStrengthened("no_reference", "no reference is in Python, whose functions are called")
         return accepted, slowest
 
-    def _candidates(self, given: list[list[Any]], *, large: bool, voted: bool) -> list[CandidateTest]:
+    def _candidates(self, *, large: bool, voted: bool) -> list[CandidateTest]:
         """Return inputs on whose answer all references agree; those of new kinds are marked. voted: whether
         samples decide which inputs stay."""
         count = self._effort.inputs
         # Whether other letters are valid is not known, unless enough programs can vote.
         usual, wide = self._inputs(), self._inputs(wide=True, other_letters=_EVERY_CLASS if voted else "")
-        inputs = [*given, *usual.rich(count // 4), *usual.candidates(count)]
+        inputs = [*usual.rich(count // 4), *usual.candidates(count)]
         inputs += usual.large(2) if large else []
         found = [
             msgspec.structs.replace(each, wide=has_new_empty(each.case.arguments, self._form.seeds))

@@ -22,7 +22,6 @@ from whetstone_curation.audit.labelled_programs import read_programs
 from whetstone_curation.strengthen.answers import Answers
 from whetstone_curation.strengthen.evidence import with_evidence
 from whetstone_curation.strengthen.forms import with_added
-from whetstone_curation.strengthen.generators import Generators
 from whetstone_curation.strengthen.strengthener import NO_PROGRAMS, Effort, Strengthener, StrengthenOutcome
 
 STEP = "strengthen"
@@ -56,12 +55,11 @@ class StrengthenTally(Struct):
 
 
 class _Begun(Struct, frozen=True):
-    """The first line of the journal: effort, number of problems, packages, generators and programs."""
+    """The first line of the journal: effort, number of problems, packages and programs."""
 
     effort: dict[str, Any]
     problems: int
     environment: str
-    generators: str
     programs: str = ""
 
 
@@ -88,23 +86,20 @@ def strengthen_set(
     workers: int = 0,
     minimum_tier: str = "restricted",
     packages: str | os.PathLike[str] | None = None,
-    generators: Generators | None = None,
     watch: Watch = lambda problem, found: None,
 ) -> StrengthenTally:
     """Write every problem, with its new tests, to ``out``, a dataset folder or a problem file.
 
     problems: their number (``count_problems``). workers: of the judge, 0 for one on each core. packages: the
-    environment of programs, as for the judge. generators: whose inputs are tried, too. An interrupted run
-    resumes only with the same effort, packages, generators and programs. watch: called with each outcome, in
-    the order of the problems.
+    environment of programs, as for the judge. An interrupted run resumes only with the same effort, packages
+    and programs. watch: called with each outcome, in the order of the problems.
     """
     tally = StrengthenTally()
     programs = read_programs(effort.programs) if effort.programs else {}
     runs = Runs(judge, _ATTEMPTS)
     threads = _THREADS_PER_WORKER * (workers or len(os.sched_getaffinity(0)))
     label, given = environment_named(packages).label, file_digest(effort.programs)
-    writer = generators.label if generators is not None else ""
-    begun = _Begun(effort.model_dump(), problems, label, writer, given)
+    begun = _Begun(effort.model_dump(), problems, label, given)
     with (
         Answers(minimum_tier, packages) as answers,
         ResumableFindings(
@@ -114,9 +109,7 @@ def strengthen_set(
         strengthener = Strengthener(runs, answers, effort)
 
         def work(problem: Problem) -> StrengthenOutcome:
-            given = programs.get(problem.id, NO_PROGRAMS)
-            written = generators.inputs(problem, answers) if generators is not None else ()
-            return strengthener.strengthen(problem, written, given)
+            return strengthener.strengthen(problem, programs.get(problem.id, NO_PROGRAMS))
 
         def step(reading: Iterator[Problem]) -> Iterator[Problem | ProblemDecision]:
             with closing(in_order(reading, work, runs.stop, threads, journal)) as found:

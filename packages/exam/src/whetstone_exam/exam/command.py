@@ -24,7 +24,6 @@ from whetstone_exam.exam.grading import run_exam
 from whetstone_exam.exam.http_target import PROTOCOLS, HttpTarget
 from whetstone_exam.exam.items import ExamItem, exam_items, sample_items
 from whetstone_exam.exam.limits import limit_items
-from whetstone_exam.exam.page import scorecard_page
 from whetstone_exam.exam.scorecard import Scorecard, figures
 from whetstone_exam.exam.sections import SectionFinding, run_section
 from whetstone_exam.exam.styles import style_items
@@ -78,7 +77,6 @@ class _Exam(Struct, frozen=True, kw_only=True):
         bool, Flag("run a function without namespaces of its own: hostile programs can then reach your files")
     ] = False
     json: Annotated[str | None, Flag("write the scorecard as JSON", "FILE")] = None
-    html: Annotated[str | None, Flag("write the scorecard as a page", "FILE")] = None
     replace: Annotated[bool, Flag("replace an existing output")] = False
 
 
@@ -102,7 +100,7 @@ def add_exam(subparsers: Any) -> None:
 def exam(options: _Exam) -> int:
     """Run the command. Returns 1 if an item or a section failed."""
     sections = _sections(options)
-    check_outputs(options.json, options.html, replace=options.replace)
+    check_outputs(options.json, replace=options.replace)
     target = _target(options)
     try:
         corpus = load_corpus()
@@ -122,9 +120,6 @@ def exam(options: _Exam) -> int:
     if options.json:
         with replacing(options.json) as temporary:
             temporary.write_text(json.dumps(figures(card), indent=1) + "\n", encoding="utf-8")
-    if options.html:
-        with replacing(options.html) as temporary:
-            temporary.write_text(scorecard_page(card, lambda item: _command(item, options)), encoding="utf-8")
     if options.item:
         explain_item(chosen[0], card.items)
     else:
