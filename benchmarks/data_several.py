@@ -44,14 +44,7 @@ LENIENT = PythonChecker("def check(input, output, expected):\n    return True\n"
 COMPARES = PythonChecker(
     "def check(input, output, expected):\n    return output.split() == expected.split()\n"
 )
-BEFORE = NOW.with_values(
-    treatments={
-        "comparison_set": "ignore",
-        "several_answers": "mark",
-        "any_case": "mark",
-        "float_tolerance": "mark",
-    }
-)
+BEFORE = NOW.with_values(ignore=["comparison_set"], mark=["several_answers", "any_case", "float_tolerance"])
 
 
 def main() -> None:

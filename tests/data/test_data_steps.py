@@ -129,7 +129,7 @@ def test_bad_input_is_refused_before_anything_is_written(dataset: Path, tmp_path
         (("decontaminate", "SET", *out, "--against", "humanevil"), "no problem set `humanevil`"),
         (("decontaminate", "SET", *out, "--against", "mine=absent.jsonl"), "absent.jsonl"),
         (("select", "SET", *out, "--kinds", "stdn"), "did you mean `stdin`"),
-        (("convert", "SET", "OUT", "--export-format", "openr1"), "did you mean `open-r1`"),
+        (("convert", "SET", "OUT", "--export-format", "verl_whole"), "did you mean `verl-whole`"),
     ):
         with pytest.raises(UserError, match=words):
             whetstone_data(*(places.get(word, word) for word in argv))

@@ -26,7 +26,7 @@ from whetstone.core.problem import (
 from whetstone.data.dataset import DatasetWriter, load_problems
 from whetstone.data.export_formats.export_format import NotRepresentable
 from whetstone.data.export_formats.formats import VERL
-from whetstone.data.export_formats.write import EXPORT_FORMATS, export_format_named, write_export
+from whetstone.data.export_formats.write import export_format_named, write_export
 from whetstone.data.files import write_problems
 from whetstone.data.sources.rows import read_rows
 from whetstone.data.sources.source import import_rows
@@ -107,32 +107,10 @@ def test_trl_rows_hold_a_chat_and_the_whole_problem(tmp_path: Path) -> None:
     assert all(row["prompt"][0]["role"] == "user" for row in found)
 
 
-def test_open_r1_rows_hold_cases_in_a_structure(tmp_path: Path) -> None:
-    [row] = rows([ADD], "open-r1", tmp_path)
-    assert row["verification_info"] == {
-        "language": "python",
-        "test_cases": [
-            {"fn_name": None, "input": "1 2\n", "output": "3\n", "type": "stdin_stdout"},
-            {"fn_name": None, "input": "4 5", "output": "9", "type": "stdin_stdout"},
-        ],
-    }
-    assert isinstance(row["prompt"], str)
-
-
-@pytest.mark.parametrize(
-    ("export_format", "source", "problems"),
-    [
-        ("verl", "verl", [ADD, CALL, METHOD]),
-        ("prime", "primeintellect", [ADD, CALL, METHOD]),
-        ("open-r1", "primeintellect-python", [ADD]),
-    ],
-)
-def test_the_importers_read_back_the_same_tests(
-    export_format: str, source: str, problems: list[Problem], tmp_path: Path
-) -> None:
-    rows(problems, export_format, tmp_path)
-    importer = source_named(source)
-    back = list(import_rows(importer, read_rows([tmp_path / "out.parquet"])))
+def test_the_importer_reads_back_the_same_tests(tmp_path: Path) -> None:
+    problems = [ADD, CALL, METHOD]
+    rows(problems, "verl", tmp_path)
+    back = list(import_rows(source_named("verl"), read_rows([tmp_path / "out.parquet"])))
     assert [problem.tests for problem in back if isinstance(problem, Problem)] == [p.tests for p in problems]
 
 
@@ -156,23 +134,21 @@ def test_verl_writes_any_arguments_one_value_a_line(cases: list[tuple[list[Any],
 
 
 NO_ROW = [
-    (ASSERTS, ("verl", "prime", "open-r1"), "assert tests"),
-    (CALL, ("open-r1",), "call tests"),
-    (Problem("p", "?", ADD.tests, checker=StandardChecker("wcmp")), ("verl", "prime"), "a checker decides"),
-    (Problem("p", "?", ADD.tests, compare=Compare("floats")), ("verl",), "compare mode floats"),
-    (Problem("p", "?", ADD.tests, language="cpp"), ("verl", "open-r1"), "programs in cpp"),
-    (Problem("p", "?", CallTests([CallCase(1, [], {"a": 1})], "f")), ("verl", "prime"), "keyword"),
-    (Problem("p", "?", CallTests([CallCase(1)], "f")), ("verl",), "calls without arguments"),
-    (Problem("p", "?", CallTests([CallCase([None], [[]], {}, ["A"])], class_="A")), ("verl",), "operations"),
-    (Problem("p", "?", CallTests([CallCase(1, [1])], "f", class_="A")), ("verl",), "not called Solution"),
+    (ASSERTS, "assert tests"),
+    (Problem("p", "?", ADD.tests, checker=StandardChecker("wcmp")), "a checker decides"),
+    (Problem("p", "?", ADD.tests, compare=Compare("floats")), "compare mode floats"),
+    (Problem("p", "?", ADD.tests, language="cpp"), "programs in cpp"),
+    (Problem("p", "?", CallTests([CallCase(1, [], {"a": 1})], "f")), "keyword"),
+    (Problem("p", "?", CallTests([CallCase(1)], "f")), "calls without arguments"),
+    (Problem("p", "?", CallTests([CallCase([None], [[]], {}, ["A"])], class_="A")), "operations"),
+    (Problem("p", "?", CallTests([CallCase(1, [1])], "f", class_="A")), "not called Solution"),
 ]
 
 
-def test_a_problem_that_an_export_format_cannot_hold_is_refused() -> None:
-    for problem, export_formats, reason in NO_ROW:
-        for name in export_formats:
-            with pytest.raises(NotRepresentable, match=reason):
-                EXPORT_FORMATS[name].row(problem, "train", 0)
+def test_a_problem_that_verl_cannot_hold_is_refused() -> None:
+    for problem, reason in NO_ROW:
+        with pytest.raises(NotRepresentable, match=reason):
+            VERL.row(problem, "train", 0)
 
 
 def test_refusals_are_counted_and_write_nothing_unless_skipped(tmp_path: Path) -> None:
@@ -204,5 +180,5 @@ def test_a_dataset_gives_a_file_for_each_split(tmp_path: Path) -> None:
 
 
 def test_an_unknown_export_format_suggests_the_closest() -> None:
-    with pytest.raises(UserError, match="did you mean `open-r1`"):
-        export_format_named("openr1")
+    with pytest.raises(UserError, match="did you mean `verl-whole`"):
+        export_format_named("verl_whole")

@@ -125,7 +125,7 @@ def test_a_run_does_not_try_to_judge_it() -> None:
 @pytest.mark.parametrize("treatment", ["drop", "mark"])
 def test_validation_finds_nothing_to_validate(treatment: str) -> None:
     problem = problem_from({**TRAIN, "references": [{"language": "python", "source": "print(2)"}]})
-    policy = Policy().with_values(treatments={"nothing_to_validate": treatment})
+    policy = Policy().with_values(**{treatment: ["nothing_to_validate"]})
     outcome = Validator(Runs(NoJudge(), 1), policy).validate(problem)
     settled = list(settle(problem, outcome, policy))
     decisions = [(d.action, d.reason) for d in settled if isinstance(d, ProblemDecision)]

@@ -162,14 +162,14 @@ def test_a_set_comparison_saves_a_problem_that_was_refused(judge: Judge) -> None
     assert after.meta["validation"]["compare_before"]["mode"] == "tokens"
     assert said_of_it == {"comparison_set": "mark", "confirmed": "keep"}
     assert judge.judge(after, Program("python", UPPER)).verdict is Verdict.ACCEPTED
-    as_it_was = QUICK.with_values(treatments={"comparison_set": "ignore", "any_case": "mark"})
+    as_it_was = QUICK.with_values(ignore=["comparison_set"], mark=["any_case"])
     assert kept(judge, one, as_it_was)[1] == {"reference_fails": "drop", "any_case": "mark"}
 
 
 def test_several_answers_are_dropped_and_kept_by_name(judge: Judge) -> None:
     one = problem("any", STORY + "Find any graph with these heights.", stdin(*SUM_CASES), SUM)
     assert kept(judge, one, QUICK) == (None, {"several_answers": "drop"})
-    after, said_of_it = kept(judge, one, QUICK.with_values(treatments={"several_answers": "mark"}))
+    after, said_of_it = kept(judge, one, QUICK.with_values(mark=["several_answers"]))
     assert after is not None
     assert said_of_it == {"several_answers": "mark", "confirmed": "keep"}
 

@@ -115,9 +115,7 @@ def test_the_slowest_reference_sets_the_limit(judge: Judge, tmp_path: Path) -> N
 def test_a_policy_decides_which_defects_drop_a_problem(judge: Judge, tmp_path: Path) -> None:
     wanted = {"few_tests", "wrong_test", "image_in_statement"}
     problems = [problem for reason, problem in defective_problems() if reason in wanted]
-    policy = Policy(
-        treatments={"few_tests": "drop", "wrong_test": "mark", "image_in_statement": "ignore"}, mutants=0
-    )
+    policy = Policy(drop=("few_tests",), mark=("wrong_test",), ignore=("image_in_statement",), mutants=0)
     validated = Validated(judge, tmp_path, problems, policy)
     by_name = {problem.id: validated.decisions[problem.id] for problem in problems}
     assert [(d.action, d.reason) for d in by_name["made/few"]] == [("drop", "few_tests")]

@@ -24,7 +24,6 @@ from whetstone.cli.main import parse_arguments
 from whetstone.core.problem import Problem, problem_from
 from whetstone.core.settings import read_settings
 from whetstone.data.pipeline import load_pipeline
-from whetstone.data.validate.policy import read_policy
 from whetstone.evaluate.plan_file import read_plan
 from whetstone.run.recipe import Recipe, load_recipe, with_values
 
@@ -86,8 +85,6 @@ def test_settings_are_valid(page: Path, text: str, tmp_path: Path) -> None:
         assert read_plan(str(file)).benchmarks
     elif "steps" in values:
         assert load_pipeline(file).steps
-    elif page.name == "data.md":
-        assert read_policy(file)
     else:
         two_models = "verifier" in values or "codegen_verifier" in text
         base = load_recipe(ROOT / "recipes" / ("tiny-verifier.yaml" if two_models else "tiny.yaml"))

@@ -33,7 +33,7 @@ from whetstone.data.pipeline_run import BuildStage, run_stages, stages_of
 from whetstone.data.prepare import PreparationPlan
 from whetstone.data.select import Selection
 from whetstone.data.sources.table import source_named
-from whetstone.data.validate.policy import ValidationSettings, read_policy
+from whetstone.data.validate.policy import Policy
 
 _DESCRIPTION = """\
 Build a dataset from a pipeline file: sources, steps in their order, export format. Every step is the command
@@ -145,7 +145,7 @@ def _run_step(stage: BuildStage, source: str, out: str, workers: int) -> None:
     files = StepFiles(set=source, out=out, replace=True)
     machine = JudgeMachine(workers=workers)
     match stage.settings:
-        case ValidationSettings() as settings:
+        case Policy() as settings:
             validate(ValidateFiles(set=source, out=out, replace=True), settings, machine)
         case Deduplication() as settings:
             dedupe(files, settings)
@@ -186,8 +186,6 @@ def _missing_inputs(pipeline: Pipeline) -> Iterator[str]:
 def _missing_of_step(step: PipelineStep, key: str) -> Iterator[str]:
     from whetstone.evaluate.benchmarks import BENCHMARKS
 
-    if step.validate_ and (policy := step.validate_.policy):
-        yield from _loading_error(f"{key}.policy", lambda: read_policy(policy))
     for name, path in step.decontaminate.against.items() if step.decontaminate else ():
         at = f"{key}.against.{name}"
         known = BENCHMARKS.get(name.split(":")[0])

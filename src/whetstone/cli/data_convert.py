@@ -59,7 +59,7 @@ def add_action(actions: Any) -> None:
         actions,
         "convert",
         convert,
-        help="write a set as another file, or in the export format of verl, PrimeIntellect, TRL or open-r1",
+        help="write a set as another file, or in the export format of verl or TRL",
         description="Write a set to a problem file (the ending decides the format), or, with "
         "--export-format, with the columns that another trainer reads. A problem that the export format "
         "cannot represent is an error. With --skip it is left out and counted.",

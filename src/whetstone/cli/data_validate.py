@@ -17,7 +17,7 @@ from whetstone.core.problem import Problem
 from whetstone.core.progress import Progress
 from whetstone.core.settings import NonEmpty, Section
 from whetstone.data.dataset import check_step, place_of
-from whetstone.data.validate.policy import ValidationSettings
+from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.reasons import FAILS_CHECK, REASONS
 from whetstone.data.validate.validator import ValidationOutcome
 from whetstone.data.validate.whole_set import ValidationTally, count_tests, journal_path, validate_set
@@ -26,12 +26,12 @@ _EXAMPLES = """\
 examples:
   whetstone data validate problems.jsonl
   whetstone data validate raw --out clean --mutants 20 --mark several_answers
-  whetstone data validate raw --out clean.parquet --policy strict.yaml
+  whetstone data validate raw --out clean.parquet --fewest-tests 8 --drop few_tests
 
 Without --out, exit status 1 means that a problem is not as intended. With --out, the same command resumes an
 interrupted validation.
 
-faults of problems, and how each is treated unless a policy changes it:
+faults of problems, and how each is treated unless an option changes it:
 """
 
 
@@ -47,12 +47,12 @@ class ValidateFiles(Section):
     ] = None
     replace: Annotated[bool, Flag("replace an existing output")] = False
 
-    def check(self, inputs: list[str]) -> None:
+    def check(self) -> None:
         """Raise UserError if an output cannot be written."""
         if self.out:
-            check_step(self.set, self.out, self.decisions, inputs=inputs, replace=self.replace)
+            check_step(self.set, self.out, self.decisions, replace=self.replace)
         else:
-            check_outputs(self.decisions, inputs=[place_of(self.set), *inputs], replace=self.replace)
+            check_outputs(self.decisions, inputs=[place_of(self.set)], replace=self.replace)
 
 
 def add_action(actions: Any) -> None:
@@ -70,10 +70,10 @@ def add_action(actions: Any) -> None:
     )
 
 
-def validate(files: ValidateFiles, settings: ValidationSettings, machine: JudgeMachine) -> int:
+def validate(files: ValidateFiles, policy: Policy, machine: JudgeMachine) -> int:
     """Validate a set. Returns 0, or 1 if ``out`` is missing and a problem is not as intended."""
-    policy, console = settings.read(), Console()
-    files.check([settings.policy] if settings.policy else [])
+    console = Console()
+    files.check()
     with Progress() as progress:
         with progress.work("reading") as reading:
             shared = count_tests(files.set, reading.advance)

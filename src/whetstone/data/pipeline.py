@@ -24,7 +24,7 @@ from whetstone.data.export_formats.write import ExportFormatName
 from whetstone.data.pass_rate import DifficultyStep
 from whetstone.data.prepare import PreparationPlan
 from whetstone.data.select import Selection
-from whetstone.data.validate.policy import ValidationSettings
+from whetstone.data.validate.policy import Policy
 
 EXAMPLE = "recipes/data/builtin.yaml"
 # The steps of the package whetstone-curation.
@@ -45,7 +45,7 @@ STEP_PLUGINS: dict[str, StepPlugin] = installed_plugins("whetstone.data_steps")
 class PipelineStep(Section):
     """One step: the options of one command."""
 
-    validate_: Annotated[ValidationSettings | None, Field(alias="validate")] = None
+    validate_: Annotated[Policy | None, Field(alias="validate")] = None
     dedupe: Deduplication | None = None
     decontaminate: Decontamination | None = None
     difficulty: DifficultyStep | None = None

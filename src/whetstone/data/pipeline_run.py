@@ -19,7 +19,6 @@ from whetstone.data.contamination import Decontamination
 from whetstone.data.dataset import is_dataset, open_problems, place_of
 from whetstone.data.pass_rate import DifficultyStep
 from whetstone.data.pipeline import Pipeline
-from whetstone.data.validate.policy import ValidationSettings
 
 
 class BuildStage(Struct, frozen=True):
@@ -48,7 +47,7 @@ def _input_files(settings: Section) -> list[str]:
     match settings:
         case Decontamination():
             return [path or name for name, path in settings.against.items()]
-        case ValidationSettings(policy=str(file)) | DifficultyStep(from_eval=str(file)):
+        case DifficultyStep(from_eval=str(file)):
             return [file]
         case _:
             return []
