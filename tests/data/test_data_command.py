@@ -133,7 +133,7 @@ def test_validate_refuses_invalid_options(file: Path) -> None:
         (("--drop", "few_test"), "--drop: unknown reason `few_test`; did you mean `few_tests`"),
         (("--drop", "flaky", "--mark", "flaky"), "mark flaky: drop has it too"),
         (("--repeats", "0"), "--repeats: "),
-        (("--policy", "no.yaml"), "no.yaml: "),
+        (("--fewest-tests", "0"), "--fewest-tests: "),
         (("--workers", "-1"), "--workers is -1: "),
     ):
         with pytest.raises(UserError, match=re.escape(words)):

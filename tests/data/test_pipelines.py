@@ -244,19 +244,14 @@ def test_the_example_of_the_docs_is_a_pipeline(tmp_path: Path) -> None:
 def test_everything_that_is_missing_is_named_before_anything_is_begun(tmp_path: Path) -> None:
     fields = {
         "prepare": {"sources": {"verl": {}, "archer": {"path": "nowhere.json"}}},
-        "steps": [
-            {"decontaminate": {"against": {"humaneval": "gone.jsonl", "mine": "lost.parquet"}}},
-            {"validate": {"policy": "none.yaml"}},
-        ],
+        "steps": [{"decontaminate": {"against": {"humaneval": "gone.jsonl", "mine": "lost.parquet"}}}],
     }
     with pytest.raises(UserError) as refusal:
         build(written(tmp_path, **fields), "--out", tmp_path / "out")
     lines = str(refusal.value).splitlines()
-    assert len(lines) == 6
+    assert len(lines) == 5
     assert "give its files, prepare.sources.verl.path=PATH" in lines[1]
-    for word, line in zip(
-        ("nowhere.json", "gone.jsonl", "lost.parquet", "none.yaml"), lines[2:], strict=True
-    ):
+    for word, line in zip(("nowhere.json", "gone.jsonl", "lost.parquet"), lines[2:], strict=True):
         assert word in line
     assert [file.name for file in tmp_path.iterdir()] == ["pipeline.yaml"]
 

@@ -49,7 +49,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_a_file_whose_connection_breaks_is_resumed_where_it_broke(server: HubServer, tmp_path: Path) -> None:
+def test_a_broken_download_continues_at_its_last_byte(server: HubServer, tmp_path: Path) -> None:
     server.break_after["data/train-1.jsonl"] = [100_000]
     hub = hub_of(server, tmp_path)
     paths = list(hub.download(hub.find("me/set", "main", TRAIN)))

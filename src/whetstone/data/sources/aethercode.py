@@ -16,13 +16,16 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     if not cases:
         raise Skip("no_tests", "`test_cases` is empty")
     checker = text_of(row, "checker", default="").strip()
+    # The column is in bytes or in megabytes. No contest allows a million megabytes.
+    memory = _number(row, "memory_limit", _MEMORY_MB)
+    memory_mb = memory / 2**20 if memory > 2**20 else memory
     return Problem(
         id=f"{source.name}/{own_id}",
         statement=text_of(row, "description"),
         tests=StdinTests(cases),
         language="cpp",
         checker=ProgramChecker("cpp", with_testlib(checker, "AetherCode"), "testlib") if checker else None,
-        limits=Limits(cpu_s=_number(row, "time_limit", 1000) / 1000, memory_mb=_memory_mb(row)),
+        limits=Limits(cpu_s=_number(row, "time_limit", 1000) / 1000, memory_mb=memory_mb),
         source=source.name,
         meta=known(
             licence=source.licence,
@@ -41,10 +44,3 @@ def _number(row: Row, column: str, default: float) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
         raise ColumnError(column, f"{value!r}", "a positive number")
     return float(value)
-
-
-def _memory_mb(row: Row) -> float:
-    """Return the memory limit in MB."""
-    value = _number(row, "memory_limit", _MEMORY_MB)
-    # The column is in bytes or in megabytes. No contest allows a million megabytes.
-    return value / 2**20 if value > 2**20 else value

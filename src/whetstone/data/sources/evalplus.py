@@ -29,7 +29,11 @@ def convert_humaneval_plus(source: DatasetSource, row: Row, own_id: str) -> Prob
         base, plus = _inputs(row, "base_input"), _inputs(row, "plus_input")
         tests = plus_tests(entry_point, reference, base, plus, _atol(row))
     else:
-        tests = AssertTests(check=_corrected_test(text_of(row, "test")), entry_point=entry_point)
+        # The test of HumanEval/32 passes result and input in the wrong order, and fails every program.
+        check = text_of(row, "test").replace(
+            "_poly(*candidate(*inp), inp)", "abs(_poly(*inp, candidate(*inp)))"
+        )
+        tests = AssertTests(check=check, entry_point=entry_point)
     return Problem(
         id=f"{source.name}/{task.rpartition('/')[2]}",
         statement=prompt,
@@ -74,12 +78,6 @@ def _inputs(row: Row, column: str) -> list[list[Any]]:
     if not all(isinstance(arguments, list) for arguments in inputs):
         raise ColumnError(column, "a list of other things", "a list of lists of arguments")
     return inputs
-
-
-def _corrected_test(test: str) -> str:
-    """Return the test with the error of HumanEval/32 corrected."""
-    # The test on the hub passes result and input in the wrong order, and fails every program.
-    return test.replace("_poly(*candidate(*inp), inp)", "abs(_poly(*inp, candidate(*inp)))")
 
 
 def _atol(row: Row) -> float:

@@ -54,7 +54,11 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a row of PrimeIntellect's set, or of open-r1's edition."""
     info = object_of(row, "verification_info")
     gold = row.get("gold_standard_solution")
-    language = _language(info.get("language") or PYTHON)
+    name = info.get("language") or PYTHON
+    try:
+        language = language_named(name, "the problem").name
+    except UserError:
+        raise Skip("unsupported_language", f"asks for a program in {name}") from None
     column = next((name for name in ("problem_statement", "problem") if name in row), "prompt")
     statement, starter = statement_and_starter(text_of(row, column))
     metadata = facts_of(row, "metadata")
@@ -108,10 +112,3 @@ def facts_of(row: Row, column: str) -> dict[str, Any]:
         return object_of(row, column)
     except Skip:
         return {}
-
-
-def _language(name: str) -> str:
-    try:
-        return language_named(name, "the problem").name
-    except UserError:
-        raise Skip("unsupported_language", f"asks for a program in {name}") from None

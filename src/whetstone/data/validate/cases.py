@@ -124,7 +124,9 @@ def _repetitions(problem: Problem) -> Iterator[DefectFlag]:
     same: list[int] = []
     contradictory: list[tuple[int, int]] = []
     for number, case in enumerate(cases_of(problem)):
-        earlier = first.setdefault(_input_of(problem, case), number)
+        # Asserts that compare a call of plain values have the call as their input.
+        compared = _compared_call(case.given) if isinstance(problem.tests, AssertTests) else None
+        earlier = first.setdefault(compared[0] if compared else case.given, number)
         if earlier == number:
             continue
         if _contradict(problem, earlier, number):
@@ -136,14 +138,6 @@ def _repetitions(problem: Problem) -> Iterator[DefectFlag]:
         yield DefectFlag("contradictory_tests", f"cases {pairs}")
     if same:
         yield DefectFlag("duplicate_tests", f"{describe_cases(same)} of {case_count(problem)}")
-
-
-def _input_of(problem: Problem, case: Case) -> str:
-    """Return the input of a case; of an assert that compares a call of plain values, the call."""
-    if isinstance(problem.tests, AssertTests):
-        compared = _compared_call(case.given)
-        return compared[0] if compared else case.given
-    return case.given
 
 
 def _contradict(problem: Problem, one: int, other: int) -> bool:

@@ -155,7 +155,9 @@ def _standing(judgements: list[Judgement]) -> Standing:
 def reference_flags(problem: Problem, tried: list[ReferenceTrial]) -> Iterator[DefectFlag]:
     """Yield the defects of the tests that the references show, or the lack of references."""
     if not tried:
-        yield DefectFlag("no_reference", _unconfirmed(problem))
+        interactive = isinstance(problem.tests, InteractiveTests)
+        missing = "no reference shows that the interactor works"
+        yield DefectFlag("no_reference", missing if interactive else "no program confirms the tests")
         if why := why_inseparable(problem):
             yield DefectFlag("inseparable_tests", why)
         return
@@ -178,13 +180,6 @@ def reference_flags(problem: Problem, tried: list[ReferenceTrial]) -> Iterator[D
         yield DefectFlag("flaky", "; ".join(one.explain() for one in by[Standing.FLAKY]))
     elif not by[Standing.UNJUDGED]:
         yield from _all_failed(problem, by[Standing.FAILED])
-
-
-def _unconfirmed(problem: Problem) -> str:
-    """Return the explanation for a problem without references."""
-    if isinstance(problem.tests, InteractiveTests):
-        return "no reference shows that the interactor works"
-    return "no program confirms the tests"
 
 
 def _details(tried: list[ReferenceTrial], detail_of: Callable[[ReferenceTrial], str]) -> str:

@@ -52,16 +52,10 @@ def statement_flags(problem: Problem) -> Iterator[DefectFlag]:
         yield DefectFlag("image_in_statement", _shown(images[0]))
     elif mentioned := _IMAGE_MENTIONED.search(text):
         yield DefectFlag("image_in_statement", _shown(mentioned[0]))
-    yield from _interaction_flags(problem)
+    conversation = None if isinstance(problem.tests, InteractiveTests) else _CONVERSATION.search(text)
+    if conversation and not _NO_CONVERSATION.search(text):
+        yield DefectFlag("interactive_statement", _shown(conversation[0]))
     yield from _freedom_flags(problem)
-
-
-def _interaction_flags(problem: Problem) -> Iterator[DefectFlag]:
-    if isinstance(problem.tests, InteractiveTests):
-        return
-    text = problem.statement
-    if (found := _CONVERSATION.search(text)) and not _NO_CONVERSATION.search(text):
-        yield DefectFlag("interactive_statement", _shown(found[0]))
 
 
 def _freedom_flags(problem: Problem) -> Iterator[DefectFlag]:

@@ -155,7 +155,9 @@ def _printing(tests: StdinTests) -> Iterator[tuple[str, str]]:
 def _returning(tests: CallTests) -> Iterator[tuple[str, str]]:
     if tests.function is None:
         methods = {name for case in tests.cases for name in (case.operations or [])[1:]}
-        yield _class(str(tests.class_), sorted(methods)), "has methods that return None"
+        body = "".join(f"    def {name}(self, *a, **k):\n        return None\n" for name in sorted(methods))
+        start = f"class {tests.class_}:\n    def __init__(self, *a, **k):\n        pass\n"
+        yield start + body, "has methods that return None"
         return
     bodies = [("return None", "returns None"), ("return a[0] if a else None", "returns its first argument")]
     expected = [_literal(case.expected) for case in tests.cases]
@@ -182,11 +184,6 @@ def _defining(problem: Problem, tests: AssertTests) -> Iterator[tuple[str, str]]
     bodies += [(f"return {value}", f"always returns {which}") for value, which in _answers(compared)]
     for body, does in bodies:
         yield "".join(f"def {name}(*a, **k):\n    {body}\n" for name in names), does
-
-
-def _class(name: str, methods: list[str]) -> str:
-    taken = "".join(f"    def {method}(self, *a, **k):\n        return None\n" for method in methods)
-    return f"class {name}:\n    def __init__(self, *a, **k):\n        pass\n{taken}"
 
 
 def _answers(expected: list[str]) -> Iterator[tuple[str, str]]:

@@ -71,7 +71,10 @@ class Validator:
         if isinstance(problem.tests, NoTests):
             nothing = DefectFlag("nothing_to_validate", "tests of kind `none`")
             return ValidationOutcome(problem.id, digest, self._reported_flags([nothing]))
-        problem, ruling = self._with_stated_comparison(problem)
+        ruling: list[DefectFlag] = []
+        if self._policy.treatment("comparison_set") != "ignore":
+            problem, flag = with_stated_comparison(problem)
+            ruling = [flag] if flag else []
         compare = problem.compare if ruling else None
         shared = self._shared.flags(problem) if self._shared is not None else ()
         test_flags = [*case_flags(problem, self._policy), *shared]
@@ -98,13 +101,6 @@ class Validator:
         if self._policy.drops(flags):
             return found
         return self._with_strength(msgspec.structs.replace(problem, limits=limits), accepted, cost, found)
-
-    def _with_stated_comparison(self, problem: Problem) -> tuple[Problem, list[DefectFlag]]:
-        """Return the problem under the comparison of its statement, unless the policy ignores it."""
-        if self._policy.treatment("comparison_set") == "ignore":
-            return problem, []
-        problem, flag = with_stated_comparison(problem)
-        return problem, [flag] if flag else []
 
     def _with_strength(
         self, problem: Problem, accepted: list[ReferenceTrial], cost: Cost, found: ValidationOutcome
