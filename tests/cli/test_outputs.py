@@ -32,7 +32,6 @@ VERBS = {
     "decontaminate": "data decontaminate {read} --against mine=builtin:heldout --out {out}",
     "select": "data select {read} --out {out}",
     "validate": "data validate {read} --workers 1 --mutants 0 --out {out}",
-    "decisions": "data validate {read} --workers 1 --mutants 0 --decisions {out}",
 }
 ALIASES: dict[str, Callable[[Path, Path], object]] = {
     "itself": lambda read, out: None,

@@ -12,11 +12,10 @@ from whetstone.cli.data_show import SET_HELP
 from whetstone.cli.flags import add_command
 from whetstone.cli.judge_options import JudgeMachine
 from whetstone.core.flag import Flag
-from whetstone.core.outputs import check_outputs
 from whetstone.core.problem import Problem
 from whetstone.core.progress import Progress
 from whetstone.core.settings import NonEmpty, Section
-from whetstone.data.dataset import check_step, place_of
+from whetstone.data.dataset import check_step
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.reasons import FAILS_CHECK, REASONS
 from whetstone.data.validate.validator import ValidationOutcome
@@ -42,17 +41,12 @@ class ValidateFiles(Section):
     out: Annotated[NonEmpty | None, Flag("write the kept problems to a dataset or a file", "DIR_OR_FILE")] = (
         None
     )
-    decisions: Annotated[
-        NonEmpty | None, Flag("also write all decisions to this file, as JSON lines", "FILE")
-    ] = None
     replace: Annotated[bool, Flag("replace an existing output")] = False
 
     def check(self) -> None:
-        """Raise UserError if an output cannot be written."""
+        """Raise UserError if the output cannot be written."""
         if self.out:
-            check_step(self.set, self.out, self.decisions, replace=self.replace)
-        else:
-            check_outputs(self.decisions, inputs=[place_of(self.set)], replace=self.replace)
+            check_step(self.set, self.out, replace=self.replace)
 
 
 def add_action(actions: Any) -> None:
@@ -92,7 +86,6 @@ def validate(files: ValidateFiles, policy: Policy, machine: JudgeMachine) -> int
                     policy,
                     shared,
                     out=files.out,
-                    decisions=files.decisions,
                     workers=machine.workers,
                     environment=judge.environment,
                     watch=watch,

@@ -39,18 +39,14 @@ class DecisionLog(LineLog):
     """An open file of decisions, to append to."""
 
     def add(self, decision: ProblemDecision) -> None:
-        """Append one decision."""
-        self.append(encode_decision(decision))
-
-
-def encode_decision(decision: ProblemDecision) -> bytes:
-    """Encode a decision as a line of the file. A lone surrogate, which UTF-8 cannot encode, becomes ``?``."""
-    try:
-        return msgspec.json.encode(decision) + b"\n"
-    except UnicodeEncodeError:
-        fields = {name: str(value) for name, value in msgspec.structs.asdict(decision).items()}
-        mended = {name: value.encode(errors="replace").decode() for name, value in fields.items()}
-        return msgspec.json.encode(msgspec.convert(mended, ProblemDecision)) + b"\n"
+        """Append one decision as a line. A lone surrogate, which UTF-8 cannot encode, becomes ``?``."""
+        try:
+            line = msgspec.json.encode(decision)
+        except UnicodeEncodeError:
+            fields = {name: str(value) for name, value in msgspec.structs.asdict(decision).items()}
+            mended = {name: value.encode(errors="replace").decode() for name, value in fields.items()}
+            line = msgspec.json.encode(msgspec.convert(mended, ProblemDecision))
+        self.append(line + b"\n")
 
 
 def read_decisions(path: str | Path) -> Iterator[ProblemDecision]:

@@ -10,17 +10,16 @@ from __future__ import annotations
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from msgspec import Struct, field
 
 from whetstone.core.errors import UserError
-from whetstone.core.outputs import replacing, write_all
 from whetstone.core.problem import Problem
 from whetstone.data.dataset import open_problems, transform
-from whetstone.data.decisions import ProblemDecision, encode_decision
+from whetstone.data.decisions import ProblemDecision
 from whetstone.data.resumable import ResumableFindings, in_order
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.reasons import FAILS_CHECK
@@ -90,7 +89,6 @@ def validate_set(
     shared: SharedTests,
     *,
     out: str | Path | None = None,
-    decisions: str | Path | None = None,
     workers: int = 0,
     environment: str = "",
     watch: Watch = lambda problem, outcome: None,
@@ -98,31 +96,22 @@ def validate_set(
     """Validate a set and count the decisions.
 
     shared: of the same set (``count_tests``). out: a dataset folder or a problem file for the kept problems
-    and their decisions; an interrupted run is resumed. decisions: a file for all decisions, written at the
-    end. workers: of the judge, 0 for one per core. environment: the packages of programs; a run with
-    others is not resumed. watch: called with every validated problem, in order.
+    and their decisions; an interrupted run is resumed. workers: of the judge, 0 for one per core.
+    environment: the packages of programs; a run with others is not resumed. watch: called with every
+    validated problem, in order.
     """
     tally = ValidationTally()
     runs = Runs(judge, policy.judge_attempts)
     validator = Validator(runs, policy, shared)
     threads = _THREADS_PER_WORKER * (workers or len(os.sched_getaffinity(0)))
-    with ExitStack() as stack:
-        journal = ValidationJournal(journal_path(out), policy, shared.problems, environment) if out else None
-        if journal is not None:
-            stack.enter_context(journal)
-        sink: BinaryIO | None = None
-        if decisions:
-            # Replaced at the end only, so that an interrupted run leaves the earlier file.
-            sink = stack.enter_context(stack.enter_context(replacing(decisions)).open("wb", buffering=0))
+    written = ValidationJournal(journal_path(out), policy, shared.problems, environment) if out else None
+    with written or nullcontext() as journal:
 
         def step(problems: Iterator[Problem]) -> Iterator[Problem | ProblemDecision]:
             with closing(in_order(problems, validator.validate, runs.stop, threads, journal)) as validated:
                 for problem, outcome in validated:
                     settled = list(settle(problem, outcome, policy))
-                    rows = [item for item in settled if isinstance(item, ProblemDecision)]
-                    tally.add(outcome, rows)
-                    if sink is not None:
-                        write_all(sink, b"".join(map(encode_decision, rows)))
+                    tally.add(outcome, [item for item in settled if isinstance(item, ProblemDecision)])
                     yield from settled
                     watch(problem, outcome)
 
