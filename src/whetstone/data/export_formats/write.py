@@ -14,8 +14,15 @@ from whetstone.core.outputs import replacing
 from whetstone.core.problem import Problem
 from whetstone.core.settings import checked
 from whetstone.data.dataset import SPLITS, is_dataset, open_problems
-from whetstone.data.export_formats.export_format import ColumnType, ExportFormat, NotRepresentable, Row
-from whetstone.data.export_formats.formats import TRL, VERL, VERL_WHOLE
+from whetstone.data.export_formats.formats import (
+    TRL,
+    VERL,
+    VERL_WHOLE,
+    ColumnType,
+    ExportFormat,
+    NotRepresentable,
+    Row,
+)
 
 EXPORT_FORMATS = {export_format.name: export_format for export_format in (VERL, VERL_WHOLE, TRL)}
 
