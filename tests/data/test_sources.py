@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,15 @@ def test_types_and_signs_of_the_inputs_of_mbpp_plus_are_those_of_its_own_reader(
         parts = plus_inputs(plus_tests("f", "def f(*a): return 0", typed, typed, 0.0))
         assert parts is not None
         assert repr(parts.base) == repr(parts.plus) == repr(read)
+
+
+MINE = source_named("apps")
+
+
+def test_a_source_of_an_installed_package_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("mine", f"{__name__}:MINE", "whetstone.sources")
+    monkeypatch.setattr("whetstone.data.sources.table._INSTALLED", EntryPoints([entry]))
+    assert source_named("mine") is MINE
 
 
 TESTLIB = """
