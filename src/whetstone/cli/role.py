@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Struct, structs
@@ -49,7 +48,6 @@ class _RoleFlags(Struct, frozen=True, kw_only=True):
     )
     port: Annotated[int | None, Flag("flow: the port (default: `flow.port`); 0: any free port", "N")] = None
     token_file: Annotated[str | None, Flag("flow: the tokens of clients, one per line", "FILE")] = None
-    log: Annotated[str | None, Flag("flow: folder of its log (default: `flow.log`)", "FOLDER")] = None
     flow: Annotated[
         str | None, Flag("rollout, trainer: the flow (default: WHETSTONE_FLOW, then `flow.url`)", "URL")
     ] = None
@@ -60,7 +58,6 @@ class _RoleFlags(Struct, frozen=True, kw_only=True):
     name: Annotated[
         str | None, Flag("rollout: its name, the same after a restart (default: a new name)", "NAME")
     ] = None
-    room: Annotated[int | None, Flag("rollout: concurrent prompts (default: `flow.room`)", "N")] = None
     model: Annotated[
         str | None, Flag("trainer: the model in a run of two: coder (default) or verifier", "NAME")
     ] = None
@@ -68,9 +65,6 @@ class _RoleFlags(Struct, frozen=True, kw_only=True):
         str | None, Flag("trainer: address of the weights server (default: `flow.weights.host`)", "ADDRESS")
     ] = None
     weights_port: Annotated[int | None, Flag("trainer: its port (default: `flow.weights.port`)", "N")] = None
-    weights_address: Annotated[
-        str | None, Flag("trainer: its address as replicas see it (default: detected)", "HOST:PORT")
-    ] = None
 
     def check(self) -> None:
         """Raise UserError for an option of another role."""
@@ -83,10 +77,10 @@ class _RoleFlags(Struct, frozen=True, kw_only=True):
 
 
 _ROLES_OF: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("host", "port", "token_file", "log"), ("flow",)),
+    **dict.fromkeys(("host", "port", "token_file"), ("flow",)),
     **dict.fromkeys(("flow", "threads", "gpus"), ("rollout", "trainer")),
-    **dict.fromkeys(("name", "room"), ("rollout",)),
-    **dict.fromkeys(("model", "weights_host", "weights_port", "weights_address"), ("trainer",)),
+    "name": ("rollout",),
+    **dict.fromkeys(("model", "weights_host", "weights_port"), ("trainer",)),
 }
 
 
@@ -132,7 +126,6 @@ def _flow(args: _RoleFlags, recipe: Recipe) -> int:
     serve_recipe(
         recipe,
         address,
-        Path(args.log) if args.log else None,
         _log,
         display_name=args.recipe if started_by_user else None,
     )
@@ -144,7 +137,6 @@ def _rollout(args: _RoleFlags, recipe: Recipe) -> int:
     from whetstone.run.roles.identity import flow_section
     from whetstone.run.roles.role_addresses import flow_url
 
-    recipe = _with_flow(recipe, {} if args.room is None else {"room": args.room})
     url = flow_url(flow_section(recipe), "replica", args.flow)
     check_machine(recipe, "rollout")
     wait_for_flow(url, _log)
@@ -161,9 +153,10 @@ def _trainer(args: _RoleFlags, recipe: Recipe) -> int:
     from whetstone.run.roles.identity import flow_section, resolve_model
     from whetstone.run.roles.role_addresses import flow_url
 
-    address_flags = {name: getattr(args, f"weights_{name}") for name in ("host", "port", "address")}
+    address_flags = {name: getattr(args, f"weights_{name}") for name in ("host", "port")}
     address_flags = {name: value for name, value in address_flags.items() if value is not None}
-    recipe = _with_flow(recipe, {"weights": address_flags} if address_flags else {})
+    if address_flags:
+        recipe = with_values(recipe, {"flow": {"weights": address_flags}})
     url = flow_url(flow_section(recipe), "trainer", args.flow)
     # The second model is not evaluated, so its host needs no benchmarks.
     models = recipe.environment.models
@@ -186,13 +179,6 @@ def _trainer(args: _RoleFlags, recipe: Recipe) -> int:
             print_results(display, summary.folder, summary.before, summary.after)
             display.log(f"run: {summary.folder}   page: whetstone report {summary.folder}")
     return 0
-
-
-def _with_flow(recipe: Recipe, values: dict[str, Any]) -> Recipe:
-    """Return the recipe with ``values`` in its section ``flow``, checked like the rest."""
-    if not values:
-        return recipe
-    return with_values(recipe, {"flow": values})
 
 
 def _select_gpus(gpus: str | None) -> None:

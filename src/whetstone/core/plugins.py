@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
+from operator import attrgetter
 from typing import Any
 
 from whetstone.core.errors import did_you_mean
@@ -36,8 +37,4 @@ def load_plugin(name: str, *, kind: str, entry_point_group: str, builtin: Sequen
 
 def installed_plugins(group: str) -> dict[str, Any]:
     """Return what the installed packages offer under a group of entry points, by name."""
-    return {entry.name: entry.load() for entry in sorted(entry_points(group=group), key=_name_of)}
-
-
-def _name_of(entry: EntryPoint) -> str:
-    return entry.name
+    return {entry.name: entry.load() for entry in sorted(entry_points(group=group), key=attrgetter("name"))}

@@ -242,18 +242,15 @@ _OTHER_NAMES = {
 }
 
 
-def _suggestion(name: str, fields: Sequence[str], section: str) -> str:
-    """Return ``"; did you mean `section.field`?"`` for an unknown key of a section, or an empty string."""
-    other = _OTHER_NAMES.get(name, name)
-    word = other if other in fields else name
-    return did_you_mean(section + word, [section + field for field in fields])
-
-
 def _explain(error: Any, fields: Mapping[str, list[str]], name: Callable[[str], str]) -> str:
     location = [str(part) for part in error["loc"]]
     key = ".".join(location)
     if error["type"] == "extra_forbidden":
-        section = key.removesuffix(location[-1])
-        return f"unknown key {name(key)}{_suggestion(location[-1], fields[location[-1]], section)}"
+        unknown, known = location[-1], fields[location[-1]]
+        section = key.removesuffix(unknown)
+        other = _OTHER_NAMES.get(unknown, unknown)
+        word = other if other in known else unknown
+        hint = did_you_mean(section + word, [section + field for field in known])
+        return f"unknown key {name(key)}{hint}"
     message = error["msg"].removeprefix("Value error, ")
     return f"{name(key)}: {message}" if key else message

@@ -43,10 +43,9 @@ def recipe_file(path: str | Path, kind: str = "") -> Path:
 
 def about(file: Path) -> str:
     """Return the first sentence of the comment at the beginning of a recipe."""
-    lines = file.read_text(encoding="utf-8").splitlines()
-    comment = " ".join(line.removeprefix("#").strip() for line in lines[: _comments(lines)])
-    return comment.partition(". ")[0].rstrip(".:")
-
-
-def _comments(lines: list[str]) -> int:
-    return next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    comment: list[str] = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        comment.append(line.removeprefix("#").strip())
+    return " ".join(comment).partition(". ")[0].rstrip(".:")

@@ -16,7 +16,7 @@ from whetstone.core.settings import NonEmpty, Section
 from whetstone.environments.episode import Episode, Rollout
 from whetstone.environments.feedback import Detail, feedback
 from whetstone.environments.settings import EnvironmentSection
-from whetstone.environments.single_turn import Outcome, SingleTurn, sample_of
+from whetstone.environments.single_turn import SingleTurn, sample_of
 
 
 class RepairOptions(Section):
@@ -66,7 +66,9 @@ class Repair(SingleTurn):
             # A reply that was cut has used up its budget. An empty one leaves nothing to continue.
             if reply.finish_reason != "stop" or (reply.drawn is not None and not reply.drawn.token_ids):
                 break
-            again = await conversation.send(self._feedback_message(outcome))
+            assert outcome.judgement is not None
+            text = feedback(outcome.judgement, detail=self._options.detail)
+            again = await conversation.send(self._options.again.replace("{feedback}", text))
             if again is None:
                 break
             outcome = await self.score(episode, again)
@@ -76,16 +78,7 @@ class Repair(SingleTurn):
             "first_accepted": float(first.accepted is True),
             "last_accepted": float(outcome.accepted is True),
         }
-        rewarded = replace(outcome, reward=self._discount(outcome.reward, turns))
-        return Rollout({self.models[0]: [sample_of(conversation, rewarded, metrics)]})
-
-    def _feedback_message(self, rejected: Outcome) -> str:
-        assert rejected.judgement is not None
-        text = feedback(rejected.judgement, detail=self._options.detail)
-        return self._options.again.replace("{feedback}", text)
-
-    def _discount(self, reward: float | None, turns: int) -> float | None:
-        """Return the reward of the last program, discounted for each turn. A penalty is not discounted."""
-        if reward is None or reward <= 0:
-            return reward
-        return reward * self._options.discount ** (turns - 1)
+        # A penalty is not discounted.
+        if outcome.reward is not None and outcome.reward > 0:
+            outcome = replace(outcome, reward=outcome.reward * self._options.discount ** (turns - 1))
+        return Rollout({self.models[0]: [sample_of(conversation, outcome, metrics)]})

@@ -90,7 +90,13 @@ def calls_of(reply: Reply) -> list[Call]:
 
 def reported_calls(calls: list[ToolCall]) -> list[Call]:
     """Return the calls that a server or a response parser found."""
-    return [_reported_call(call) for call in calls]
+    found: list[Call] = []
+    for call in calls:
+        try:
+            found.append(Call(call.name, read_object(call.arguments), id=call.id))
+        except MalformedCall as error:
+            found.append(Call(call.name, error=f"the arguments cannot be read: {error}", id=call.id))
+    return found
 
 
 def read_text(text: str) -> ReadText:
@@ -152,13 +158,6 @@ def read_object(text: str) -> dict[str, Any]:
 def quoted(text: str) -> str:
     """Return the beginning of a model's text as one short line for a message."""
     return f"`{storable(text[:_MOST_QUOTED])}`"
-
-
-def _reported_call(call: ToolCall) -> Call:
-    try:
-        return Call(call.name, read_object(call.arguments), id=call.id)
-    except MalformedCall as error:
-        return Call(call.name, error=f"the arguments cannot be read: {error}", id=call.id)
 
 
 class _PlacedCall(Struct, frozen=True):

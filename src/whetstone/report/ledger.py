@@ -20,10 +20,12 @@ def latest_tokens(records: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 def ledger_line(tokens: Mapping[str, int]) -> str:
     """Return the account as an equation."""
     dropped, in_flight = _part(tokens, _DROPPED), _part(tokens, _IN_FLIGHT)
+    gap = unaccounted(tokens)
+    missing = f"; {gap} are not accounted for" if gap else ""
     return (
         f"{tokens['generated']} generated = {tokens['trained']} trained + {tokens['replayed']} replayed"
         f" + {sum(dropped.values())} dropped{_listed(dropped)}"
-        f" + {sum(in_flight.values())} in flight{_listed(in_flight)}{_gap(tokens)}"
+        f" + {sum(in_flight.values())} in flight{_listed(in_flight)}{missing}"
     )
 
 
@@ -48,8 +50,3 @@ def _part(tokens: Mapping[str, int], prefix: str) -> dict[str, int]:
 
 def _listed(part: Mapping[str, int]) -> str:
     return f" ({', '.join(f'{count} {name}' for name, count in part.items())})" if part else ""
-
-
-def _gap(tokens: Mapping[str, int]) -> str:
-    gap = unaccounted(tokens)
-    return f"; {gap} are not accounted for" if gap else ""

@@ -58,12 +58,10 @@ def goes_on(part: Problem, judged: Judgement, *, stop_at_first_failure: bool) ->
     if len(judged.cases) < case_count(part):
         return False
     failed = any(case.verdict not in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR) for case in judged.cases)
-    return not (failed and stop_at_first_failure) and not _hit_wall_limit(judged.cases[-1], part)
-
-
-def _hit_wall_limit(case: CaseJudgement, part: Problem) -> bool:
-    """Return whether the program waited until the wall clock limit, also when that was confirmed."""
-    return case.verdict is Verdict.TIME_LIMIT and case.cpu_s < part.limits.cpu_s
+    last = judged.cases[-1]
+    # It waited until the limit of the wall clock, also when that was confirmed.
+    waited = last.verdict is Verdict.TIME_LIMIT and last.cpu_s < part.limits.cpu_s
+    return not (failed and stop_at_first_failure) and not waited
 
 
 def joined(

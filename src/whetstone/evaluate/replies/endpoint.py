@@ -111,12 +111,6 @@ class EndpointWriter:
         self._connection = None
         await self._resources.aclose()
 
-    async def _connect(self) -> EndpointConnection:
-        if self._connection is None:
-            opened = open_connection(self._server, self._settings)
-            self._connection = await self._resources.enter_async_context(opened)
-        return self._connection
-
     async def write(
         self, questions: Iterable[ReplyRequest], *, several_turns: bool = False
     ) -> AsyncGenerator[tuple[ReplyRequest, Reply], None]:
@@ -147,9 +141,11 @@ class EndpointWriter:
 
     async def _post(self, request: tuple[str, dict[str, Any]], index: int) -> Reply:
         """Request one reply, with retries. Raises UserError for an error that every request would have."""
-        connection = await self._connect()
+        if self._connection is None:
+            opened = open_connection(self._server, self._settings)
+            self._connection = await self._resources.enter_async_context(opened)
         try:
-            return await connection.post(*request, lambda answer: self._parse_reply(index, answer))
+            return await self._connection.post(*request, lambda answer: self._parse_reply(index, answer))
         # One failed request is a failed reply. It must not end the evaluation of the others.
         except RequestFailed as error:
             return failed_reply(index, str(error))

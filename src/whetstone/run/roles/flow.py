@@ -17,12 +17,11 @@ from whetstone.run.roles.role_addresses import join_commands
 def serve_recipe(
     recipe: Recipe,
     address: Address,
-    log_folder: Path | None,
     log: Callable[[str], None],
     *,
     display_name: str | None = None,
 ) -> None:
-    """Serve the flow of a recipe until a signal stops it. ``log_folder``: replaces the recipe's.
+    """Serve the flow of a recipe until a signal stops it.
 
     display_name: the recipe's name in the printed commands for other hosts; None prints none.
 
@@ -37,7 +36,7 @@ def serve_recipe(
         if display_name:
             log(join_commands(host, port, display_name, list(prepared)))
 
-    folder = log_folder or (Path(section.log) if section.log else recipe.run_dir() / "flow")
+    folder = Path(section.log) if section.log else recipe.run_dir() / "flow"
     serve_flow(
         address,
         flow_rules(first.recipe),
