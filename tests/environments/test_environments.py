@@ -166,12 +166,6 @@ def test_an_evaluation_plays_the_same_episodes_as_training() -> None:
     assert asked == sorted(asked, key=lambda text: [f"Add {n}." in text for n in (1, 2, 3)], reverse=True)
 
 
-@pytest.mark.process
-def test_single_turn_evaluation_of_the_same_replies_is_worse() -> None:
-    measured = Measured(EnvironmentSection.model_validate(PLAIN), Says(repaired), n=1)
-    assert {s.problem_id: s.solved for s in measured.samples} == {"one": True, "two": False, "three": False}
-
-
 PAGE_MODULES = {"my_environments": "SelfReview", "my_tools": "Factorize", "my_agents": "Guess"}
 
 

@@ -282,14 +282,3 @@ def test_episodes_of_a_group_that_is_synchronized_are_sampled_in_the_same_order(
 
     order = [f"e{n} t{turn}" for turn in range(2) for n in range(4)]
     assert run() == order
-
-
-def test_trained_tokens_are_the_generated_ones() -> None:
-    async def agent(played: Played) -> float:
-        await played.ask("a")
-        await played.ask("b")
-        return 0.0
-
-    [sample] = play(agent)
-    assert text_of(trained(sample)) == f"r1{END}r2{END}"
-    assert [role for role, _ in sample.dialogue] == ["assistant", "user", "assistant"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import socket
 from base64 import b64encode
 from collections.abc import Mapping
@@ -127,8 +128,10 @@ async def _response(
     headers: Mapping[str, str],
     trace: dict[str, bool],
 ) -> HttpResponse:
+    # A file, because aiohttp warns about long bodies that are bytes.
+    data = None if body is None else io.BytesIO(body)
     async with session.request(
-        method, url, data=body, headers=headers, trace_request_ctx=trace, allow_redirects=False
+        method, url, data=data, headers=headers, trace_request_ctx=trace, allow_redirects=False
     ) as answer:
         return HttpResponse(answer.status, answer.headers, await answer.read())
 
