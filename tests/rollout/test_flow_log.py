@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.rollout.doubles import facts_at
-from whetstone.cli.main import main
 from whetstone.core.errors import UserError
 from whetstone.rollout.audit import Audit
 from whetstone.rollout.file_log import FileLog
@@ -161,18 +159,3 @@ def test_the_audit_shows_which_drop_reason_shifts_the_trained_groups() -> None:
     assert said["audit/dropped/stale/reward_bias"] == pytest.approx(50 / 80 - 60 / 100)
     assert said["audit/dropped/zero_variance/reward_bias"] == pytest.approx(0.5 - 60 / 100)
     assert Audit().figures() == {}
-
-
-def test_the_log_of_a_running_flow_can_be_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    scheduler, log = opened(tmp_path / "flow", file_bytes=20_000)
-    work(scheduler, 3, 100)
-    assert main(["view", str(tmp_path), "--events"]) == 0
-    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert printed[0] == {"event": "Snapshot", "file": "log-00000001", "run": "run", "drawn": 0}
-    draws = [draw for line in printed if line["event"] == "DrawsLeased" for draw in line["draws"]]
-    finished = [line["draw"] for line in printed if line["event"] == "GroupFinished"]
-    assert sorted(finished) == draws
-    assert len(draws) == scheduler.state.drawn
-    log.close()
-    assert main(["view", str(tmp_path / "flow" / "none"), "--events"]) == 2
-    assert "there is no flow log" in capsys.readouterr().err

@@ -91,9 +91,8 @@ def test_a_second_model_has_the_engine_of_the_first(tmp_path: Path, monkeypatch:
     assert recipe.engine.options["arguments"] == ["--x"]
     partner = partner_recipe(recipe).engine
     assert (partner.kind, partner.options) == ("vllm", {"arguments": ["--y"]})
-    only = "engine={kind: torch}", "verifier={engine: {kind: auto, options: {cache_mb: 9}}}"
-    recipe = chosen(tmp_path, monkeypatch, *apart[1:], *only, f"out={tmp_path / 'run'}")
-    assert (recipe.engine.kind, partner_recipe(recipe).engine.kind) == ("torch", "torch")
+    with pytest.raises(UserError, match="leave it out for the engine of the first model"):
+        load_recipe(write_recipe(tmp_path), [*apart, "verifier={engine: {kind: auto}}"])
 
 
 @pytest.mark.extended

@@ -38,7 +38,7 @@ def test_two_ranks_then_one_make_the_run_of_one(recipe: Path, tmp_path: Path) ->
     keep = (*SHORT, "trainer.keep_checkpoints=9", "algorithm.kl_coef=0.01")
     one, two = tmp_path / "one", tmp_path / "two"
     finished(recipe, one, *keep, "trainer.steps=4")
-    begun = run_ranks(recipe, two, *keep, "trainer.steps=2", "trainer.async_checkpoints=true")
+    begun = run_ranks(recipe, two, *keep, "trainer.steps=2")
     assert begun.returncode == 0, begun.stderr
     assert begun.stdout.count("step    2/2") == 1
     resumed = finished(recipe, two, *keep, "trainer.steps=4")

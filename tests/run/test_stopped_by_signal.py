@@ -71,12 +71,11 @@ def signal_in_step(train: WarmCommand, out: Path, least: int, number: int, send:
     [
         (signal.SIGTERM, 2, only, ()),
         (signal.SIGINT, 3, only, ()),
-        (signal.SIGTERM, 2, only, ("trainer.async_checkpoints=true",)),
         (signal.SIGTERM, 3, with_its_children, ()),
         pytest.param(signal.SIGINT, 2, with_its_children, (), marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, 2, only, SEPARATE, marks=pytest.mark.slow),
     ],
-    ids=["SIGTERM", "SIGINT", "background save", "all SIGTERM", "all SIGINT", "separate evaluation"],
+    ids=["SIGTERM", "SIGINT", "all SIGTERM", "all SIGINT", "separate evaluation"],
 )
 def test_the_first_signal_saves_the_current_step_and_the_run_resumes_exactly(
     number: int,
@@ -107,25 +106,6 @@ def test_the_first_signal_saves_the_current_step_and_the_run_resumes_exactly(
     assert trained == whole
     if not overrides:
         assert timeless(out / "metrics.jsonl") == timeless(uninterrupted / "metrics.jsonl")
-
-
-@pytest.mark.process
-@pytest.mark.slow
-def test_stopped_in_every_step_it_is_still_the_uninterrupted_run(
-    recipe: Path, uninterrupted: Path, tmp_path: Path
-) -> None:
-    out, lives, status = tmp_path / "run", 0, INTERRUPTED
-    while status == INTERRUPTED:
-        with start(recipe, out, RARE) as train:
-            had = record_count(out)
-            until(lambda had=had: record_count(out) > had or not train.running, "another record", train)
-            if train.running:
-                os.kill(train.pid, SIGNALS[lives % 2])
-            status = train.wait()
-        lives += 1
-        assert lives < 8
-    assert status == 0
-    assert timeless(out / "metrics.jsonl") == timeless(uninterrupted / "metrics.jsonl")
 
 
 @pytest.mark.extended

@@ -6,7 +6,6 @@ import resource
 import shutil
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from tests.trainer.tiny_models import random_batch, tiny_llama
 from whetstone.algorithm.named import algorithm_named
 from whetstone.core.errors import UserError
 from whetstone.trainer.checkpoint import checkpoint_error, latest_checkpoint, load_checkpoint
-from whetstone.trainer.ranks import Ranks
 from whetstone.trainer.saver import CheckpointSaver
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.trainer import Trainer
@@ -42,10 +40,9 @@ def make_trainer(dtype=torch.bfloat16, **changes):
     )
 
 
-def save(run_dir, trainer, step=None, keep=2, state=None, beside=False, worth=None, ranks=None):
+def save(run_dir, trainer, step=None, keep=2, state=None, worth=None):
     step = trainer.version if step is None else step
-    with CheckpointSaver(run_dir, keep=keep, in_background=beside, also_keep=worth, ranks=ranks) as saver:
-        begin(saver, trainer, step, state)
+    begin(CheckpointSaver(run_dir, keep=keep, also_keep=worth), trainer, step, state)
     return run_dir / "checkpoints" / f"step-{step}"
 
 
@@ -111,48 +108,6 @@ def test_a_selected_step_is_kept_in_addition_to_the_newest(tmp_path):
         save(tmp_path, trainer, step, keep=1, worth=worth)
     assert names(tmp_path) == ["step-2", "step-4"]
     assert asked[-1] == [4, 3, 2]
-
-
-class Held(Ranks):
-    """One rank that begins to write when it is told to."""
-
-    def __init__(self):
-        super().__init__()
-        self.go = threading.Event()
-
-    def agree(self, call, description):
-        assert self.go.wait(600)
-        return super().agree(call, description)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_background_save_contains_its_own_step(tmp_path, dtype):
-    trainer, ranks = make_trainer(dtype), Held()
-    trainer.step(random_batch(0))
-    at_once = save(tmp_path / "at once", trainer)
-    with CheckpointSaver(tmp_path / "beside", keep=2, in_background=True, ranks=ranks) as saver:
-        begin(saver, trainer, 1)
-        trainer.step(random_batch(1))
-        ranks.go.set()
-    beside = tmp_path / "beside" / "checkpoints" / "step-1"
-    weights = [(path / "model.safetensors").read_bytes() for path in (at_once, beside)]
-    assert weights[0] == weights[1]
-    states = [make_trainer(dtype).state_dict() for _ in range(2)]
-    for path, state in zip((at_once, beside), states, strict=True):
-        load_checkpoint(path).read_into(state)
-    assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
-    assert int(states[0]["version"]) == 1
-
-
-def test_the_next_one_waits_for_the_one_under_way(tmp_path):
-    trainer, ranks = make_trainer(), Held()
-    with CheckpointSaver(tmp_path, keep=2, in_background=True, ranks=ranks) as saver:
-        begin(saver, trainer, 1)
-        saver.check()
-        threading.Timer(0.2, ranks.go.set).start()
-        begin(saver, trainer, 2)
-        assert "step-1" in names(tmp_path)
-    assert names(tmp_path) == ["step-1", "step-2"]
 
 
 def truncate(path):
@@ -252,7 +207,7 @@ def test_a_process_killed_while_saving_leaves_the_last_checkpoint_it_told_of(tmp
 
         def work(tell, first=first):
             for step in range(first, first + 1000):
-                save(tmp_path, trainer, step, beside=step % 2 == 0)
+                save(tmp_path, trainer, step)
                 tell(step)
 
         child, reading = start_child(work)
@@ -318,12 +273,9 @@ def test_a_kill_at_every_change_of_the_folder_leaves_a_valid_checkpoint(tmp_path
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("share", "beside"), [(0.5, False), (0.01, False), (0.5, True)])
-def test_a_full_disk_is_reported_and_leaves_the_older_checkpoint(tmp_path, share, beside):
-    """A limit on the size of files stands in for a full disk: writing stops inside one of them.
-
-    What is written beside the steps is told of when a step has been made, or the next one is to be saved.
-    """
+@pytest.mark.parametrize("share", [0.5, 0.01])
+def test_a_full_disk_is_reported_and_leaves_the_older_checkpoint(tmp_path, share):
+    """A limit on the size of files stands in for a full disk: writing stops inside one of them."""
     trainer = make_trainer()
     older = save(tmp_path, trainer, 1)
     limit = int(share * max(file.stat().st_size for file in older.rglob("*")))
@@ -331,10 +283,7 @@ def test_a_full_disk_is_reported_and_leaves_the_older_checkpoint(tmp_path, share
     def work(tell):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         try:
-            saver = CheckpointSaver(tmp_path, keep=2, in_background=beside)
-            begin(saver, trainer, 2)
-            while beside:
-                saver.check()
+            save(tmp_path, trainer, 2)
         except UserError as error:
             tell(error)
 

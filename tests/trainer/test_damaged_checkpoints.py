@@ -81,8 +81,7 @@ def test_the_last_valid_one_stays_when_the_newest_and_second_newest_are_damaged(
     for step, kind in ((2, "truncated"), (3, "flipped")):
         DAMAGES[kind](tmp_path / "checkpoints" / f"step-{step}")
     # What a run with a separate evaluation does at its end.
-    with CheckpointSaver(tmp_path, keep=1) as saver:
-        saver.prune(3)
+    CheckpointSaver(tmp_path, keep=1).prune(3)
     assert valid(tmp_path) == ["step-1"]
     assert latest_checkpoint(tmp_path) == tmp_path / "checkpoints" / "step-1"
     save(tmp_path, trainer, 4, keep=1)
@@ -98,26 +97,15 @@ def test_an_older_valid_one_stays_when_the_damaged_ones_are_worth_keeping(tmp_pa
     assert names(tmp_path) == ["step-1", "step-2", "step-3"]
 
 
-def test_a_background_save_keeps_the_last_valid_one_too(tmp_path: Path) -> None:
-    trainer = make_trainer()
-    save(tmp_path, trainer, 1)
-    DAMAGES["no manifest"](save(tmp_path, trainer, 2))
-    save(tmp_path, trainer, 3, beside=True)
-    assert valid(tmp_path) == ["step-1", "step-3"]
-
-
 @pytest.mark.process
-@pytest.mark.parametrize("beside", [False, True])
-def test_several_ranks_keep_the_last_valid_one(tmp_path: Path, beside: bool) -> None:
+def test_several_ranks_keep_the_last_valid_one(tmp_path: Path) -> None:
     def work(ranks: Ranks) -> list[str]:
-        trainer = make_trainer()
-        with CheckpointSaver(tmp_path, keep=2, in_background=beside, ranks=ranks) as saver:
-            for step in (1, 2, 3):
-                begin(saver, trainer, step)
-                saver.finish()
-                if step == 2 and ranks.first:
-                    DAMAGES["truncated"](tmp_path / "checkpoints" / "step-2")
-                ranks.wait("the damage")
+        trainer, saver = make_trainer(), CheckpointSaver(tmp_path, keep=2, ranks=ranks)
+        for step in (1, 2, 3):
+            begin(saver, trainer, step)
+            if step == 2 and ranks.first:
+                DAMAGES["truncated"](tmp_path / "checkpoints" / "step-2")
+            ranks.wait("the damage")
         return valid(tmp_path)
 
     assert on_ranks(2, work) == [["step-1", "step-3"]] * 2

@@ -6,7 +6,6 @@ import os
 import pickle
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,17 +14,14 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from tests.trainer.rank_processes import free_port, on_ranks, start
-from tests.trainer.test_checkpoints import tokenizer
 from tests.trainer.test_training_step import gradients as own_gradients
 from tests.trainer.tiny_models import VOCABULARY, random_batch, routed, tiny_llama, tiny_moe
 from whetstone.algorithm.named import algorithm_named, preset_names
 from whetstone.core.errors import UserError
 from whetstone.engine.weights import DeferredWeight, copy_model
-from whetstone.trainer.checkpoint import load_checkpoint
 from whetstone.trainer.optimizer import MasterAdamW
 from whetstone.trainer.packing import PromptReplies
 from whetstone.trainer.ranks import Ranks
-from whetstone.trainer.saver import CheckpointSaver
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.trainer import Trainer, rank_share
 
@@ -202,30 +198,6 @@ def test_an_optimizer_in_the_hosts_memory_makes_the_same_update_and_state() -> N
         assert distance(on, off) == 0
         assert state.keys() == offloaded.keys()
         assert all(torch.equal(tensor, offloaded[name]) for name, tensor in state.items())
-
-
-def test_a_background_save_of_two_ranks_contains_its_own_step(tmp_path: Path) -> None:
-    def work(ranks: Ranks) -> None:
-        trainer = make(ranks)
-        trainer.step(random_batch(0))
-        for beside in (False, True):
-            folder = tmp_path / str(beside)
-            with CheckpointSaver(folder, keep=2, in_background=beside, ranks=ranks) as saver:
-                state = trainer.state_dict()
-                model, words = trainer.model, tokenizer()
-                saver.save(1, model=model, tokenizer=words, trainer_state=state, state={})
-                if beside:
-                    trainer.step(random_batch(1))
-
-    on_ranks(2, work)
-    paths = [tmp_path / str(beside) / "checkpoints" / "step-1" for beside in (False, True)]
-    states = [make(Ranks()).state_dict() for _ in paths]
-    for path, state in zip(paths, states, strict=True):
-        load_checkpoint(path).read_into(state)
-    assert int(states[0]["version"]) == 1
-    assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
-    at_once, beside = ((path / "model.safetensors").read_bytes() for path in paths)
-    assert at_once == beside
 
 
 def test_replies_are_shared_out_whole_once_and_evenly() -> None:

@@ -1,11 +1,11 @@
-"""The learning rate of every step, and updates left out because their gradient is out of proportion."""
+"""The learning rate of every step, and the memory of activations."""
 
 import pytest
 import torch
 
 from tests.trainer.tiny_models import random_batch, tiny_llama
 from whetstone.algorithm.named import algorithm_named
-from whetstone.trainer.optimizer import SpikeGuard, learning_rate
+from whetstone.trainer.optimizer import learning_rate
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.trainer import Trainer
 
@@ -24,35 +24,6 @@ def test_the_rate_rises_and_falls_as_the_recipe_says(decay, expected):
     assert rates == pytest.approx(expected, abs=1e-4)
     longer = settings.model_copy(update={"steps": 50, "lr_decay_steps": 6})
     assert [learning_rate(longer, step) for step in range(7)] == rates
-
-
-def test_only_norms_out_of_proportion_are_spikes_and_the_guard_is_resumed():
-    guard = SpikeGuard(10.0)
-    assert not any(guard.is_spike(norm) for norm in [1.0, 50.0, *[1.0] * 8])
-    resumed = SpikeGuard(10.0)
-    resumed.restore(guard.state())
-    for each in (guard, resumed):
-        assert each.is_spike(10.1)
-        assert not each.is_spike(9.9)
-    assert not any(SpikeGuard(0.0).is_spike(10.0**n) for n in range(40))
-
-
-def test_a_spike_changes_no_weight_and_is_counted():
-    trainer = Trainer(
-        tiny_llama(),
-        algorithm_named("dr_grpo"),
-        TrainerSection(lr=1e-3, spike_factor=5.0),
-        temperature=1.0,
-        max_tokens=12,
-    )
-    for _ in range(10):
-        assert trainer.step(random_batch(1))["spikes"] == 0
-    before = [p.clone() for p in trainer.model.parameters()]
-    trainer.optimizer._gradients[0].fill_(1e6)
-    metrics = trainer.step(random_batch(1))
-    assert (metrics["spikes"], metrics["updates"], metrics["skipped"]) == (1, 0, 0)
-    assert all(torch.equal(a, b) for a, b in zip(before, trainer.model.parameters(), strict=True))
-    assert trainer.step(random_batch(1))["spikes"] == 0
 
 
 def test_activation_checkpointing_keeps_the_gradient_and_fewer_activations():

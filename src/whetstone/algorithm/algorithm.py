@@ -228,11 +228,6 @@ class Algorithm(Section, ABC):
         return self.kl_coef > 0
 
     @property
-    def needs_entropies(self) -> bool:
-        """Whether the objective depends on exact entropies."""
-        return self.reads_entropies or self.entropy_coef > 0
-
-    @property
     def penalises_reward(self) -> bool:
         """Whether the KL penalty is part of the reward."""
         return self.needs_reference and self.kl_in == "reward"

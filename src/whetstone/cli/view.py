@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,10 +29,6 @@ class _Viewing(Struct, frozen=True, kw_only=True):
     flow: Annotated[
         str | None, Flag("with --text: the flow of the run (default: its last known address)", "URL")
     ] = None
-    events: Annotated[
-        bool,
-        Flag("print the event log of an asynchronous run as JSON lines, oldest first, and stop"),
-    ] = False
     host: Annotated[str, Flag("the address to listen on", "ADDRESS")] = "127.0.0.1"
     port: Annotated[int, Flag("0: any free port (default: 8070)", "N")] = 8070
     token_file: Annotated[
@@ -56,8 +51,7 @@ def add_parser(subparsers: Any) -> None:
         "machine only (see --host). It is updated while they are written, and shows curves, "
         "verdicts, every rollout and reply, and what each role of a run waits for. The command "
         "changes no file.",
-        epilog="examples: whetstone view runs; whetstone view runs/async-quickstart --text; "
-        "whetstone view runs/async-quickstart --events",
+        epilog="examples: whetstone view runs; whetstone view runs/async-quickstart --text",
     )
 
 
@@ -65,8 +59,6 @@ def view(args: _Viewing) -> int:
     """Serve until a signal ends it, or print the state of the roles of a run."""
     if args.text:
         return _print_roles(args)
-    if args.events:
-        return _print_events(args)
     # Imported here: `view --text` needs no web server.
     from whetstone.core.addresses import host_port
     from whetstone.core.http.settings import Address, read_tokens
@@ -89,17 +81,6 @@ def _print_roles(args: _Viewing) -> int:
         raise UserError("--text is for one run: whetstone view RUN --text")
     for line in status_lines(Path(args.folders[0]), args.flow):
         print(line)
-    return 0
-
-
-def _print_events(args: _Viewing) -> int:
-    from whetstone.rollout.file_log import read_events
-
-    if len(args.folders) != 1:
-        raise UserError("--events is for one run: whetstone view RUN --events")
-    run = Path(args.folders[0])
-    for event in read_events(run / "flow" if (run / "flow").is_dir() else run):
-        print(json.dumps(event))
     return 0
 
 

@@ -133,8 +133,8 @@ class Sleeper(Protocol):
         ...
 
 
-class EngineGroup(Protocol):
-    """The processes of a run, each with its own engine. This one is number ``rank`` of ``size``.
+class ProcessGroup(Protocol):
+    """The ranks of a run; see ``trainer.ranks.Ranks``. This process is number ``rank`` of ``size``.
 
     ``local_size`` of them are on each machine, with consecutive numbers.
     """

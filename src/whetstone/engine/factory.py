@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from whetstone.core.errors import UserError, did_you_mean
-from whetstone.engine.engine import Engine, EngineGroup
+from whetstone.engine.engine import Engine, ProcessGroup
 from whetstone.engine.settings import AUTO, SERVERS, EngineSection
 
 # Name → `module:callable`, imported on first use and called as in `build_engine`.
@@ -38,7 +38,7 @@ def build_engine(
     model: Callable[[], Any],
     tokenizer: Any,
     *,
-    ranks: EngineGroup | None = None,
+    ranks: ProcessGroup | None = None,
     routing: bool = False,
     truncated: bool = False,
     deterministic: bool = False,

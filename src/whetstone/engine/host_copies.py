@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -57,13 +57,3 @@ class HostCopies:
         if event is not None:
             event.synchronize()
         use(copy)
-
-
-def copy_to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return copies in host memory."""
-    found = {name: torch.empty(tensor.shape, dtype=tensor.dtype) for name, tensor in tensors.items()}
-    copies = HostCopies()
-    for name, tensor in tensors.items():
-        copies.start(tensor, found[name].copy_)
-    copies.finish()
-    return found

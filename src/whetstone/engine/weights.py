@@ -69,7 +69,11 @@ def copy_weights(
     given: dict[str, WeightValue] = {}
     for name, tensor in tensors:
         given[name] = _check_weight(name, tensor, targets, given)
-    _check_complete(model, targets, given)
+    present = {id(targets[name]) for name in given}
+    missing = [name for name, parameter in model.named_parameters() if id(parameter) not in present]
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise ValueError(f"weights: missing {', '.join(missing[:3])}{more}")
     pairs = _unique_pairs(targets, given)
     with torch.no_grad():
         for target, tensor in pairs:
@@ -129,14 +133,6 @@ def _check_weight(
             f"weights: `{name}` has changes of {tensor.dtype}, the model's {targets[name].dtype}"
         )
     return tensor
-
-
-def _check_complete(model: Any, targets: dict[str, Tensor], given: dict[str, WeightValue]) -> None:
-    present = {id(targets[name]) for name in given}
-    missing = [name for name, parameter in model.named_parameters() if id(parameter) not in present]
-    if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise ValueError(f"weights: missing {', '.join(missing[:3])}{more}")
 
 
 def _unique_pairs(

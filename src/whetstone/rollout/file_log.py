@@ -16,7 +16,6 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -142,13 +141,11 @@ class FileLog:
             temporary.unlink(missing_ok=True)
             raise unwritable(self.folder, error, _REMEDY) from None
         self._number, self._end = number, len(record)
-        self._remove_files_except(state.log_files() | {number})
-
-    def _remove_files_except(self, needed: set[int]) -> None:
-        for number, path in _log_files(self.folder).items():
-            if number not in needed:
-                if number in self._open:
-                    os.close(self._open.pop(number))
+        needed = state.log_files() | {number}
+        for old, path in _log_files(self.folder).items():
+            if old not in needed:
+                if old in self._open:
+                    os.close(self._open.pop(old))
                 path.unlink()
 
     def remove(self) -> None:
@@ -202,34 +199,6 @@ def _log_files(folder: Path) -> dict[int, Path]:
     """Return the files of a log by number, ascending; other files, such as copies, are not among them."""
     found = ((_NAME.fullmatch(path.name), path) for path in sorted(folder.glob("log-*")))
     return {int(match[1]): path for match, path in found if match}
-
-
-def read_events(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the events of the log in ``folder``, oldest first: the kind of each and its fields by name.
-
-    Each file begins with an entry ``Snapshot``: its number, the run, and the prompts drawn so far. A flow
-    removes files that it no longer needs, so the first events of a long run are missing. The log may be in
-    use. Raises UserError if there is no log.
-    """
-    paths = list(_log_files(folder).values())
-    if not paths:
-        raise UserError(f"{folder}: there is no flow log; give the folder of an asynchronous run")
-    for path in paths:
-        records = _records(path.read_bytes(), len(_MAGIC))
-        try:
-            snapshot = msgspec.msgpack.decode(next(records)[2], type=_LogSnapshot)
-            yield {
-                "event": "Snapshot",
-                "file": path.name,
-                "run": snapshot.run,
-                "drawn": snapshot.state.drawn,
-            }
-            for _, _, data, _ in records:
-                event = _EVENTS.decode(data)
-                fields = {name: getattr(event, name) for name in event.__struct_fields__}
-                yield {"event": type(event).__name__, **msgspec.to_builtins(fields)}
-        except (StopIteration, ValueError, RecursionError):
-            raise UserError(f"{path}: not a flow log of this version") from None
 
 
 def _record(event: bytes, payloads: Sequence[bytes]) -> bytes:

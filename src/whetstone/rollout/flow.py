@@ -10,18 +10,6 @@ from msgspec import Struct
 from whetstone.core.sample import Batch, Group
 
 
-class ProcessGroup(Protocol):
-    """The processes that sample a batch together. This process is number ``rank`` of ``size``."""
-
-    rank: int
-    size: int
-
-    def gather(self, data: bytes, description: str) -> list[bytes]:
-        """Return the bytes of every process, in rank order, on every process. ``description`` names the wait
-        in errors."""
-        ...
-
-
 class Flow(Protocol):
     """Hands out batches of groups to train on."""
 

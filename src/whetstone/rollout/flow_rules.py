@@ -47,26 +47,6 @@ class FlowRules(Struct, frozen=True, kw_only=True):
     most_failures: int = 5
     keep_saves: int = 2
 
-    def check(self) -> None:
-        """Raise UserError for rules under which no batch could ever be composed."""
-        if not self.models or len(set(self.models)) < len(self.models):
-            raise UserError("`models`: give the name of each model exactly once")
-        if self.prompts_per_step < 1 or self.shares < 1:
-            raise UserError("a batch needs at least one prompt, and a round at least one share")
-        if self.staleness == 0 and self.prompts_per_step < self.shares:
-            raise UserError(
-                f"a round of {self.prompts_per_step} prompts cannot be dealt in {self.shares} shares: raise "
-                "the prompts of a step, or have fewer shares"
-            )
-        if self.staleness > 0 and self.shares > 1:
-            raise UserError("shares are for staleness 0; otherwise each replica takes what it has room for")
-        if min(self.staleness, self.refill_rounds) < 0:
-            raise UserError("staleness and refill rounds must be at least 0")
-        if min(self.most_failures, self.keep_saves, self.dry_prompts) < 1:
-            raise UserError("failures, kept checkpoints and prompts without a group must be at least 1")
-        if min(self.lease_s, self.silence_s) <= 0:
-            raise UserError("lease and silence times must be greater than 0 seconds")
-
 
 class FlowRefusal(UserError):
     """A request that the flow refuses every time; a retry cannot help."""

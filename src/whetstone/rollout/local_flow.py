@@ -17,10 +17,10 @@ from msgspec import Struct
 from whetstone.algorithm.algorithm import Algorithm
 from whetstone.core.problem import Problem
 from whetstone.core.sample import Batch, Group
-from whetstone.engine.engine import Sleeper
+from whetstone.engine.engine import ProcessGroup, Sleeper
 from whetstone.environments.episode import POLICY
 from whetstone.environments.replies import EngineReplies
-from whetstone.rollout.flow import Flow, FlowBatch, FlowReport, ProcessGroup
+from whetstone.rollout.flow import Flow, FlowBatch, FlowReport
 from whetstone.rollout.group_facts import drop_reason, facts_of
 from whetstone.rollout.ledger import TokenLedger
 from whetstone.rollout.replica import SamplingProgress

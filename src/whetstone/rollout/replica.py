@@ -99,7 +99,14 @@ class RolloutReplica:
                     asking.cancel()
                     stopping.cancel()
                     while self._tasks:
-                        await self._send_heartbeat()
+                        # The flow must hear of a replica that drains.
+                        self._cancel_revoked(await self._flow.take(self._lease_request(0, 0.0)))
+                        if self._tasks:
+                            await asyncio.wait(
+                                self._tasks.values(),
+                                timeout=HEARTBEAT_S,
+                                return_when=asyncio.FIRST_COMPLETED,
+                            )
                 finally:
                     delivering.cancel()
         except BaseExceptionGroup as several:
@@ -129,12 +136,6 @@ class RolloutReplica:
                 applying.result()
             finally:
                 applying.cancel()
-
-    async def _send_heartbeat(self) -> None:
-        """Report that a draining replica is alive, and wait for its prompts."""
-        self._cancel_revoked(await self._flow.take(self._lease_request(0, 0.0)))
-        if self._tasks:
-            await asyncio.wait(self._tasks.values(), timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
 
     def _lease_request(self, room: int, wait_s: float) -> LeaseRequest:
         load = {"under_way": float(len(self._tasks)), "to_deliver": float(self._finished.qsize())}

@@ -111,7 +111,6 @@ class FlowScheduler:
         state: FlowState | None = None,
     ) -> None:
         """``state``: from the log of a restarted flow; the time of its leases starts anew."""
-        rules.check()
         self.rules, self.source, self.log = rules, source, log
         self.state = state or new_state(rules.models)
         self.replicas: dict[str, ReplicaState] = {

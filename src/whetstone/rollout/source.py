@@ -29,7 +29,9 @@ class PromptSource(Generic[T]):
 
     def take(self, count: int) -> list[tuple[int, T]]:
         """Return the next ``count`` items, each with its draw number, which is unique in the run."""
-        return [self._next() for _ in range(count)]
+        first = self.drawn
+        self.drawn += count
+        return [(draw, self.at(draw)) for draw in range(first, first + count)]
 
     def at(self, draw: int) -> T:
         """Return the item of a draw."""
@@ -39,8 +41,3 @@ class PromptSource(Generic[T]):
             self._order = list(range(len(self._problems)))
             random.Random(stream_seed("epoch", self._seed, epoch)).shuffle(self._order)
         return self._problems[self._order[place]]
-
-    def _next(self) -> tuple[int, T]:
-        draw = self.drawn
-        self.drawn += 1
-        return draw, self.at(draw)

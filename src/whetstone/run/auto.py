@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 from whetstone.core.errors import UserError
-from whetstone.core.settings import read_settings
 from whetstone.engine.served.settings import ServedOptions
 from whetstone.engine.settings import AUTO, EngineSection, TorchOptions
 from whetstone.run.recipe import Recipe, load_recipe, stage_recipes
@@ -44,9 +43,9 @@ def with_choices(recipe: Recipe, log: Callable[[str], None]) -> Recipe:
                 "on a machine that has them, or start a new run with out=FOLDER"
             )
     if "engine.kind" in wanted:
-        kind, reason = _engine_of_auto(recipe, repeated).kind, _REPEATED
+        kind, reason = repeated.engine.kind, _REPEATED
         if kind == AUTO:
-            kind, reason = choose_engine(_engine_of_auto(recipe, recipe), device, needs_embedded(recipe))
+            kind, reason = choose_engine(recipe.engine, device, needs_embedded(recipe))
             chosen, reason = _with_engine(chosen, kind), f"chosen by `engine.kind: auto`: {reason}"
         log(f"sampling with engine `{kind}`, {reason}")
     return chosen
@@ -61,7 +60,7 @@ def with_recorded_choices(recipe: Recipe) -> Recipe:
     if file is None:
         return recipe
     recorded = load_recipe(file)
-    return _with_engine(_with_dtype(recipe, recorded.model.dtype), _engine_of_auto(recipe, recorded).kind)
+    return _with_engine(_with_dtype(recipe, recorded.model.dtype), recorded.engine.kind)
 
 
 def check_choices_given(recipe: Recipe) -> None:
@@ -116,10 +115,9 @@ def choose_engine(section: EngineSection, device: str, needs_embedded: str = "")
 
 
 def _auto_keys(recipe: Recipe) -> list[str]:
-    """Return the keys of ``_KEYS`` that are ``auto`` in a recipe, for one of its models."""
-    partner = None if recipe.verifier is None else recipe.verifier.engine.get("kind")
-    values = {"model.dtype": {recipe.model.dtype}, "engine.kind": {recipe.engine.kind, partner}}
-    return [key for key in _KEYS if AUTO in values[key]]
+    """Return the keys of ``_KEYS`` that are ``auto`` in a recipe."""
+    values = {"model.dtype": recipe.model.dtype, "engine.kind": recipe.engine.kind}
+    return [key for key in _KEYS if values[key] == AUTO]
 
 
 def _with_dtype(recipe: Recipe, dtype: str) -> Recipe:
@@ -135,18 +133,14 @@ def _with_dtype(recipe: Recipe, dtype: str) -> Recipe:
 
 
 def _with_engine(recipe: Recipe, kind: str) -> Recipe:
-    """Set the engine of the models of a run that have ``auto``."""
-    if kind == AUTO:
+    """Set the engine in place of ``auto``, with its own options, also for a second model that names none."""
+    if recipe.engine.kind != AUTO or kind == AUTO:
         return recipe
-    changes: dict[str, object] = {}
-    if recipe.verifier is not None and recipe.verifier.engine:
-        # What it names itself is joined to the first model's section, which has other options from now on.
-        partner = _partner_engine(recipe)
-        if partner.kind == AUTO:
-            own = _section_for(partner, kind).model_dump()
-            changes["verifier"] = recipe.verifier.model_copy(update={"engine": own})
-    if recipe.engine.kind == AUTO:
-        changes["engine"] = _section_for(recipe.engine, kind)
+    changes: dict[str, object] = {"engine": _section_for(recipe.engine, kind)}
+    own = {} if recipe.verifier is None else recipe.verifier.engine
+    if recipe.verifier is not None and "options" in own and "kind" not in own:
+        engine = {**own, "options": _options_for(kind, own["options"])}
+        changes["verifier"] = recipe.verifier.model_copy(update={"engine": engine})
     return recipe.model_copy(update=changes)
 
 
@@ -159,17 +153,3 @@ def _section_for(section: EngineSection, kind: str) -> EngineSection:
 def _options_for(kind: str, options: dict[str, Any]) -> dict[str, Any]:
     known = TorchOptions.model_fields if kind == "torch" else ServedOptions.model_fields
     return {key: value for key, value in options.items() if key in known}
-
-
-def _engine_of_auto(recipe: Recipe, other: Recipe) -> EngineSection:
-    """Return the section in ``other`` of the model that has ``auto`` in ``recipe``: the first one, or the
-    second one if only that has it."""
-    second = recipe.verifier is not None and recipe.verifier.engine.get("kind") == AUTO
-    return _partner_engine(other) if second and recipe.engine.kind != AUTO else other.engine
-
-
-def _partner_engine(recipe: Recipe) -> EngineSection:
-    """Return the engine section of the second model."""
-    assert recipe.verifier is not None
-    own = {**recipe.engine.model_dump(exclude_unset=True), **recipe.verifier.engine}
-    return read_settings(EngineSection, own, name=lambda key: f"`verifier.engine.{key}`")

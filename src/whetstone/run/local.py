@@ -180,15 +180,11 @@ async def train_with_parts(
                     save_initial_weights(folder, replace(policy, model=start))
             ranks.wait("every rank to find the recipe good")
             if not ranks.first:
-                with _build_saver(recipe, folder, ranks) as saver:
-                    run = _Run(recipe, folder, display, parts, saver, None)
-                    return await run.run(fresh=checkpoint is None)
+                run = _Run(recipe, folder, display, parts, _build_saver(recipe, folder, ranks), None)
+                return await run.run(fresh=checkpoint is None)
             write_recipe(folder, recipe)
-            with (
-                _open_outputs(prepared, folder, parts, display, resumed=checkpoint is not None) as written,
-                _build_saver(recipe, folder, ranks) as saver,
-            ):
-                run = _Run(recipe, folder, display, parts, saver, written)
+            with _open_outputs(prepared, folder, parts, display, resumed=checkpoint is not None) as written:
+                run = _Run(recipe, folder, display, parts, _build_saver(recipe, folder, ranks), written)
                 return await run.run(fresh=checkpoint is None)
 
 
@@ -241,7 +237,6 @@ def _build_saver(recipe: Recipe, folder: Path, ranks: Ranks) -> CheckpointSaver:
     return CheckpointSaver(
         folder,
         keep=settings.keep_checkpoints,
-        in_background=settings.async_checkpoints,
         ranks=ranks,
         also_keep=partial(pending_steps, folder, recipe),
     )
@@ -281,7 +276,6 @@ class _Run:
         if parts.trainer.version < steps:
             with nullcontext() if parts.stop is None else parts.stop.listening():
                 await self._train(steps)
-        self.saver.finish()
         last = parts.trainer.version
         if written is None:
             parts.ranks.wait("the evaluation of the last step")
@@ -311,7 +305,6 @@ class _Run:
             # A drained run resumes at its last step, not at the last regular checkpoint.
             if parts.trainer.version != self.saver.newest:
                 self._checkpoint(parts.trainer.version)
-            self.saver.finish()
             self.display.log(
                 f"{self.folder}: stopped after step {parts.trainer.version} of {steps}, with a checkpoint; "
                 "the same command resumes"
@@ -346,8 +339,6 @@ class _Run:
                 await self._evaluate(written)
                 if not last:
                     self.display.begin("training", settings.steps, done=step)
-        # A background save that failed must end the run before more steps are lost.
-        self.saver.check()
         if last or step % settings.checkpoint_every == 0:
             self._checkpoint(step)
 

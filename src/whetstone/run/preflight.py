@@ -26,7 +26,7 @@ from whetstone.judge.environments.environment import environment_named
 from whetstone.report.sinks import check_views
 from whetstone.run.problem_sets import built_folder, check_built, needs_build
 from whetstone.run.recipe import Recipe, check_lengths, recipe_parts
-from whetstone.run.roles.identity import flow_rules, flow_section
+from whetstone.run.roles.identity import flow_section
 from whetstone.run.roles.role_addresses import listening_address
 from whetstone.run.run_dir import check_folder
 from whetstone.weights.settings import TOKEN_VARIABLE
@@ -181,11 +181,6 @@ def _check_judge(recipe: Recipe) -> None:
         _check_key("judge.environment", partial(environment_named, recipe.judge.environment))
 
 
-def _check_flow_rules(recipe: Recipe) -> None:
-    if recipe.flow is not None:
-        flow_rules(recipe).check()
-
-
 def _check_flow(recipe: Recipe) -> None:
     if recipe.flow is None:
         return
@@ -238,7 +233,6 @@ _CHECKS: dict[Callable[[Recipe], None], tuple[set[str], bool]] = {
     _check_packages: (_TRAINERS, True),
     _check_judge: ({*_TRAINERS, "rollout"}, True),
     _check_evaluation_sets: ({"train", "trainer"}, False),
-    _check_flow_rules: ({"train", "smoke"}, False),
     _check_flow: ({"train"}, True),
     _check_weights: (_TRAINERS, True),
 }

@@ -18,7 +18,7 @@ from whetstone.core.errors import UserError
 from whetstone.core.settings import Natural, NonEmpty, Sampling, Section, read_mapping, read_settings
 from whetstone.core.shipped_recipes import recipe_file
 from whetstone.data.settings import DataSection
-from whetstone.engine.settings import EngineSection, MachineSection, ModelSection
+from whetstone.engine.settings import AUTO, EngineSection, MachineSection, ModelSection
 from whetstone.environments.settings import EnvironmentSection
 from whetstone.evaluate.settings import EvaluationSection
 from whetstone.judge.settings import JudgeSection
@@ -203,6 +203,8 @@ class Recipe(Section):
             return f"`{kind}` needs a second model: set `verifier`, `{{}}` for one like the first"
         if self.flow is None:
             return "each of two models has a trainer of its own: add `flow: {staleness: 0}` to the recipe"
+        if self.verifier.engine.get("kind") == AUTO:
+            return "`verifier.engine.kind`: leave it out for the engine of the first model, or name another"
         if self.verifier.engine.get("placement") == "shared":
             return "two models cannot have `engine.placement: shared`: set it to `apart`"
         if self.trainer.keep_checkpoints < 2:

@@ -23,7 +23,6 @@ _CHANGEABLE = {
     "trainer.steps",
     "trainer.checkpoint_every",
     "trainer.keep_checkpoints",
-    "trainer.async_checkpoints",
     "trainer.wait_s",
     "evaluation.process",
     "evaluation.threads",

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from whetstone.core.errors import UserError
-from whetstone.engine.settings import ModelSection
 from whetstone.run.auto import with_choices
 from whetstone.run.evaluations import evaluation_records
 from whetstone.run.prepared_run import preflight, preflight_model
@@ -55,7 +54,8 @@ def remaining_runs(recipe: Recipe, log: Callable[[str], None]) -> Iterator[Recip
         else:
             log(f"{title}: in {stage.run_dir()}")
             yield stage
-        model = _next_model(model, last_checkpoint(stage))
+        changes = {"path": str(last_checkpoint(stage)), "revision": None, "scratch": None}
+        model = model.model_copy(update=changes)
 
 
 def is_finished(recipe: Recipe) -> bool:
@@ -67,7 +67,3 @@ def is_finished(recipe: Recipe) -> bool:
 def last_checkpoint(recipe: Recipe) -> Path:
     """Return the checkpoint of a run's last step, which is also a model folder."""
     return recipe.run_dir() / "checkpoints" / f"step-{recipe.trainer.steps}"
-
-
-def _next_model(model: ModelSection, checkpoint: Path) -> ModelSection:
-    return model.model_copy(update={"path": str(checkpoint), "revision": None, "scratch": None})

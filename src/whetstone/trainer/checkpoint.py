@@ -94,7 +94,9 @@ def write_checkpoint(run_dir: Path, contents: Contents, ranks: Ranks) -> Path:
         if contents.model is None:
             return
         folder.mkdir(parents=True, exist_ok=True)
-        _remove_unfinished(folder)
+        # The remains of a killed save or removal.
+        for left in folder.glob(f"{_UNFINISHED}*"):
+            _delete(left)
         unfinished.mkdir()
         _write_model(unfinished, contents, contents.model)
 
@@ -283,12 +285,6 @@ def _remove(path: Path) -> None:
         _delete(doomed)
         path.rename(doomed)
         _delete(doomed)
-
-
-def _remove_unfinished(folder: Path) -> None:
-    """Delete the remains of a killed save or removal."""
-    for path in folder.glob(f"{_UNFINISHED}*"):
-        _delete(path)
 
 
 def _delete(path: Path) -> None:

@@ -10,7 +10,6 @@ memory, where the update is then computed; the device only has the compute weigh
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -21,12 +20,6 @@ from whetstone.engine.host_copies import HostCopies, pinned
 from whetstone.trainer.ranks import Ranks
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.sharding import as_shard_of, local_part
-
-# The number of recent norms that define the usual size.
-_WINDOW = 32
-
-# With fewer norms nothing counts as a spike.
-_MIN_NORMS = 8
 
 
 def learning_rate(settings: TrainerSection, step: int) -> float:
@@ -46,33 +39,6 @@ def learning_rate(settings: TrainerSection, step: int) -> float:
     return settings.lr * (settings.lr_end + (1.0 - settings.lr_end) * left)
 
 
-class SpikeGuard:
-    """Detects gradient norms far above the recent ones.
-
-    factor: a norm above this multiple of their median is a spike; 0 disables the detection.
-    """
-
-    def __init__(self, factor: float) -> None:
-        self._factor = factor
-        self._norms: list[float] = []
-
-    def is_spike(self, norm: float) -> bool:
-        """Return whether to omit an update with this norm; other norms are remembered."""
-        known = self._factor > 0 and len(self._norms) >= _MIN_NORMS
-        if known and norm > self._factor * statistics.median(self._norms):
-            return True
-        self._norms = [*self._norms, norm][-_WINDOW:]
-        return False
-
-    def state(self) -> Tensor:
-        """Return the remembered norms, oldest first, padded with -1: [32] float64."""
-        return torch.tensor(self._norms + [-1.0] * (_WINDOW - len(self._norms)), dtype=torch.float64)
-
-    def restore(self, state: Tensor) -> None:
-        """Restore the norms of a ``state``."""
-        self._norms = [norm for norm in state.tolist() if norm >= 0]
-
-
 _STATE = ("exp_avg", "exp_avg_sq")
 
 
@@ -81,8 +47,8 @@ class MasterAdamW:
 
     Between construction and :meth:`close` every backward pass adds to the fp32 gradients, which are allocated
     once. Weight decay applies to matrices, not to vectors (norms, biases). ``skipped`` counts updates omitted
-    because a gradient was not finite, ``spikes`` those omitted as spikes (``spike_factor``). ``offload``:
-    master weights, summed gradients and moments are on the CPU, also for fp32 parameters.
+    because a gradient was not finite. ``offload``: master weights, summed gradients and moments are on the
+    CPU, also for fp32 parameters.
     """
 
     def __init__(
@@ -93,13 +59,10 @@ class MasterAdamW:
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         grad_clip: float = 1.0,
-        spike_factor: float = 0.0,
         offload: bool = False,
         ranks: Ranks | None = None,
     ) -> None:
         self.skipped = 0
-        self.spikes = 0
-        self._guard = SpikeGuard(spike_factor)
         self._ranks = ranks or Ranks()
         self._grad_clip = grad_clip
         self._offload = offload
@@ -133,14 +96,12 @@ class MasterAdamW:
     def update(self, lr: float) -> float:
         """Apply the summed gradients, clear them, and return their global norm before clipping.
 
-        A norm that is not finite, or a spike, changes nothing, is counted, and is returned unchanged.
+        A norm that is not finite changes nothing, is counted, and is returned unchanged.
         """
         self._copies.finish()
         norm = float(self._norm())
         if not math.isfinite(norm):
             self.skipped += 1
-        elif self._guard.is_spike(norm):
-            self.spikes += 1
         else:
             # The small addend avoids a division by zero, as in torch's clip_grad_norm_.
             scale = self._grad_clip / (norm + 1e-6)
@@ -169,8 +130,6 @@ class MasterAdamW:
                 result[f"{part}/{name}"] = as_shard_of(state[part], whole, self._ranks)
             result[f"updates/{name}"] = state["step"]
         result["skipped"] = torch.tensor(self.skipped)
-        result["spikes"] = torch.tensor(self.spikes)
-        result["norms"] = self._guard.state()
         return result
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -193,8 +152,6 @@ class MasterAdamW:
                 moments[part].copy_(local_part(state[f"{part}/{name}"]))
             moments["step"].copy_(state[f"updates/{name}"])
         self.skipped = int(state["skipped"])
-        self.spikes = int(state["spikes"])
-        self._guard.restore(state["norms"])
         self._write_model_weights()
 
     def close(self) -> None:

@@ -58,8 +58,6 @@ class TrainerSection(Section):
         2^24 on other devices and with ``deterministic``.
     lr_decay: after ``warmup_steps`` the rate is ``constant``, or falls (``linear``, ``cosine``) to ``lr_end``
         times ``lr`` at step ``lr_decay_steps`` (0: ``steps``).
-    spike_factor: an update whose gradient norm exceeds the median of the last 32 by this factor is omitted
-        and counted; 0 disables this. An update that is not finite is always omitted.
     activation_checkpointing: compute each layer's activations again in the backward pass: about a third more
         time, memory for one layer instead of all.
     offload: keep master weights, summed gradients and moments in host memory, where the update is computed;
@@ -70,8 +68,7 @@ class TrainerSection(Section):
     max_engine_gap: the run ends if the log-probs of tokens that the engine sampled with the trainer's current
         weights differ by more than this on average in a step, in nats; 0: never. Rounding in bf16 causes some
         thousandths.
-    checkpoint_every: in steps, in addition to the first and last step. async_checkpoints: write them while
-        the next steps run, from a copy in host memory; the next save waits for the previous one.
+    checkpoint_every: in steps, in addition to the first and last step.
     keep_checkpoints: how many of the newest to keep.
     wait_s: with several ranks, the longest wait for another rank, such as for its longest reply, or for the
         evaluation on rank 0; in a run with a flow, the longest wait for a batch.
@@ -95,7 +92,6 @@ class TrainerSection(Section):
     eps: Positive = 1e-8
     weight_decay: NonNegative = 0.0
     grad_clip: Positive = 1.0
-    spike_factor: NonNegative = 0.0
     activation_checkpointing: bool = False
     offload: bool = False
     lora: LoraSection | None = None
@@ -103,7 +99,6 @@ class TrainerSection(Section):
     max_engine_gap: NonNegative = 0.1
     wait_s: Positive = 3600.0
     checkpoint_every: Count = 50
-    async_checkpoints: bool = False
     keep_checkpoints: Count = 2
 
     @model_validator(mode="after")

@@ -56,7 +56,9 @@ def shard_model(model: PreTrainedModel, mesh: DeviceMesh, *, trained: bool) -> N
                 tensor.data = tensor.data.to(device)
                 dist.broadcast(tensor.data, 0)
         if trained:
-            _make_masters(module)
+            for parameter in module.parameters():
+                if parameter.requires_grad and not isinstance(parameter, DTensor):
+                    parameter.data = parameter.data.float()
         part = fully_shard(module, mesh=mesh, mp_policy=policy)
         # Each token's loss is already divided by the global denominator, so gradients are summed, not
         # averaged.
@@ -194,9 +196,3 @@ def _gathered(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _merged(merge: Callable[[Callable[[Tensor], Tensor]], Tensor], dtype: torch.dtype) -> Tensor:
     return merge(lambda parameter: _gathered(parameter, torch.float32)).to(dtype)
-
-
-def _make_masters(module: nn.Module) -> None:
-    for parameter in module.parameters():
-        if parameter.requires_grad and not isinstance(parameter, DTensor):
-            parameter.data = parameter.data.float()

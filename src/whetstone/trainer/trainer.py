@@ -142,7 +142,10 @@ class Trainer:
         if obstacle is not None:
             raise UserError(obstacle)
         if deterministic:
-            _require_equal_bits()
+            # Operations that may give other bits for the same input fail: a resumed run must repeat them.
+            # Without a fixed workspace of cuBLAS, torch refuses matrix products on CUDA.
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.use_deterministic_algorithms(True)
         if spec.cross_entropy:
             temperature = 1.0
         self.model = model.eval()
@@ -172,7 +175,6 @@ class Trainer:
                 eps=settings.eps,
                 weight_decay=settings.weight_decay,
                 grad_clip=settings.grad_clip,
-                spike_factor=settings.spike_factor,
                 offload=settings.offload,
                 ranks=self._ranks,
             )
@@ -223,7 +225,7 @@ class Trainer:
         lr = learning_rate(self._settings, self.version)
         works = self._prepare(batch)
         meter = StepMeter(self._ranks)
-        skipped_before, spikes_before = self.optimizer.skipped, self.optimizer.spikes
+        skipped_before = self.optimizer.skipped
         for epoch in range(self._settings.epochs):
             for work in works:
                 self._update(work, lr, meter, first=epoch == 0)
@@ -231,15 +233,14 @@ class Trainer:
         # A large gap means that engine and trainer compute different models, so the step must not count.
         check_engine_gap(metrics.get("engine_gap"), self._settings.max_engine_gap)
         self.version += 1
-        skipped, spikes = self.optimizer.skipped - skipped_before, self.optimizer.spikes - spikes_before
+        skipped = self.optimizer.skipped - skipped_before
         return {
             **metrics,
             "lr": lr,
             "tokens": float(sum(work.data.tokens for work in works)),
             "replies": float(sum(len(work.data.lengths) for work in works)),
-            "updates": float(len(works) * self._settings.epochs - skipped - spikes),
+            "updates": float(len(works) * self._settings.epochs - skipped),
             "skipped": float(skipped),
-            "spikes": float(spikes),
         }
 
     def weights(self, *, parts: bool = False) -> Iterator[tuple[str, object]]:
@@ -355,10 +356,3 @@ class Trainer:
         measured = self._ranks.sum(own, "the log-probs of a mini-batch")
         everywhere = torch.arange(data.tokens, device=self.model.device)
         return self._spec.prepare(work.inputs(Scores(everywhere, *measured, whole=True)))
-
-
-def _require_equal_bits() -> None:
-    """Make operations that may give other bits for the same input fail: a resumed run must repeat them."""
-    # Without a fixed workspace of cuBLAS, torch refuses matrix products on CUDA.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)

@@ -111,7 +111,9 @@ def encode_delta(old: Sequence[Elements], new: Sequence[Elements]) -> tuple[byte
     if not any((before != after).any() for _, before, after in found):
         return bytes(stream.data), 0
     positions, before, after = map(np.concatenate, zip(*found, strict=True))
-    _put_bands(stream, bands)
+    stream.put_number(bands.dense)
+    stream.put_number(len(bands.limits))
+    stream.data += bytes(bands.limits)
     changed = before != after
     groups = bands.split(before)
     for number, group in enumerate(groups[: bands.dense]):
@@ -157,12 +159,6 @@ def decode_delta(data: Bytes, old: Sequence[Elements]) -> tuple[Elements, Elemen
 def max_part_bytes(width: int, count: int) -> int:
     """Return the most bytes that a part of ``count`` elements can have."""
     return count * (width + 5) + 8192
-
-
-def _put_bands(stream: StreamWriter, bands: Bands) -> None:
-    stream.put_number(bands.dense)
-    stream.put_number(len(bands.limits))
-    stream.data += bytes(bands.limits)
 
 
 def _take_bands(stream: StreamReader) -> Bands:

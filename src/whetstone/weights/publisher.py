@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 import torch
 from msgspec import Struct
 
 from whetstone.core.addresses import host_port
 from whetstone.core.errors import UserError
+from whetstone.engine.engine import ProcessGroup
 from whetstone.weights.encoder import EncodedVersion, VersionEncoder
 from whetstone.weights.folder_publisher import FolderPublisher
 from whetstone.weights.manifest import MANIFEST_BYTES, Manifest, VersionId, decode_struct, encode_struct
@@ -27,31 +28,13 @@ from whetstone.weights.version_store import VersionStore
 _DONE, _FAILED = b"\0", b"\1"
 
 
-class ShardedProcessGroup(Protocol):
-    """The ranks of a trainer; see ``trainer.ranks.Ranks``."""
-
-    @property
-    def rank(self) -> int:
-        """The number of this process."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """The number of processes."""
-        ...
-
-    def gather(self, data: bytes, description: str) -> list[bytes]:
-        """Return the bytes of every rank, in rank order. ``description`` names the wait in errors."""
-        ...
-
-
 class _SingleProcess:
     """The process group of a trainer with one rank."""
 
-    rank, size = 0, 1
+    rank, size, local_size = 0, 1, 1
 
     def gather(self, data: bytes, description: str) -> list[bytes]:
-        """See ShardedProcessGroup."""
+        """See ProcessGroup."""
         return [data]
 
 
@@ -93,9 +76,9 @@ class VersionPublisher:
         token: str = "",
         folder: Path | None = None,
         reach: Callable[[str, int], str] = host_port,
-        ranks: ShardedProcessGroup | None = None,
+        ranks: ProcessGroup | None = None,
     ) -> None:
-        self._ranks: ShardedProcessGroup = ranks or _SingleProcess()
+        self._ranks: ProcessGroup = ranks or _SingleProcess()
         # A killed trainer may publish the same number again with other weights. The id tells them apart.
         self._run_id = secrets.token_hex(8)
         self._folder: FolderPublisher | None = None

@@ -90,7 +90,7 @@ def _models(client: httpx2.Client, base: str) -> list[dict[str, Any]]:
         answer = client.get(f"{base}/models")
     except httpx2.HTTPError as error:
         raise UserError(
-            f"{base} cannot be reached ({_describe_error(error)}); is the server running?"
+            f"{base} cannot be reached ({str(error) or type(error).__name__}); is the server running?"
         ) from None
     if answer.status_code in {401, 403}:
         raise UserError(f"{base} refuses the key ({answer.status_code}); set {' or '.join(KEY_VARIABLES)}")
@@ -117,7 +117,3 @@ def _json(answer: httpx2.Response) -> Any:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _describe_error(error: Exception) -> str:
-    return str(error) or type(error).__name__

@@ -11,7 +11,7 @@ import os
 from typing import Any
 
 from whetstone.core.errors import UserError
-from whetstone.engine.engine import EngineGroup
+from whetstone.engine.engine import ProcessGroup
 
 # torchrun's variables. A server that read them would join the ranks of the run.
 _TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -24,7 +24,7 @@ class RankServers:
     Raises UserError if the ranks of a machine cannot be divided into such groups.
     """
 
-    def __init__(self, ranks: EngineGroup | None, each: int = 1) -> None:
+    def __init__(self, ranks: ProcessGroup | None, each: int = 1) -> None:
         self._ranks = ranks if ranks is not None and ranks.size > 1 else None
         self._local_rank, self._leader, self._each = 0, 0, 1
         if self._ranks is None:

@@ -16,6 +16,10 @@ from whetstone.core.errors import UserError
 from whetstone.core.settings import Count, NonEmpty, Positive, Section
 from whetstone.engine.remote.request_policy import RequestPolicy
 
+# The name under which vLLM serves the model.
+SERVED_NAME = "whetstone"
+# Requests at once: servers queue what they cannot batch.
+_CONCURRENCY = 256
 _PROBE_S = 60.0
 
 
@@ -27,17 +31,15 @@ class ServedOptions(Section):
         the most tokens of prompt and reply together; default: the model's maximum.
     tensor_parallel: devices of a server. Of several ranks, so many neighbours share one.
     url: the root address of a running server, instead of ``python``; for a single process. It must see
-        ``folder`` under the same path; vLLM knows the model as ``served_as``.
+        ``folder`` under the same path; vLLM must know the model as ``whetstone`` (``--served-model-name``).
     folder: where weights are written for the server; default: this machine's memory.
     seeds: whether requests carry seeds, which costs vLLM some time for every token. A vLLM that is started
         here on a CPU gets none.
-    concurrency: concurrent requests.
     start_s, timeout_s, silence_s: the longest waits in seconds for the start, for one reply, and without a
         byte of any answer.
     """
 
     url: NonEmpty | None = None
-    served_as: NonEmpty = "whetstone"
     python: NonEmpty | None = None
     arguments: tuple[str, ...] = ()
     environment: dict[str, str] = Field(default_factory=dict[str, str])
@@ -45,7 +47,6 @@ class ServedOptions(Section):
     max_context: Count | None = None
     folder: NonEmpty | None = None
     seeds: bool = True
-    concurrency: Count = 256
     start_s: Positive = 900.0
     timeout_s: Positive = 7200.0
     silence_s: Positive = 600.0
@@ -108,7 +109,7 @@ class ServedOptions(Section):
     def request_policy(self) -> RequestPolicy:
         """Return the limits of requests."""
         return RequestPolicy(
-            concurrency=self.concurrency,
+            concurrency=_CONCURRENCY,
             timeout_s=self.timeout_s,
             silence_s=self.silence_s,
             timeout_key="engine.options.timeout_s",

@@ -15,14 +15,14 @@ from msgspec import Struct
 
 from whetstone.core.errors import UserError
 from whetstone.core.settings import read_settings
-from whetstone.engine.engine import EngineGroup
+from whetstone.engine.engine import ProcessGroup
 from whetstone.engine.served import vllm_worker
 from whetstone.engine.served.backend import ServerBackend
 from whetstone.engine.served.engine import ServedEngine
 from whetstone.engine.served.model_folders import FollowedFolder, ModelFolder, SharedFolder
 from whetstone.engine.served.process import ServerProcess, free_port
 from whetstone.engine.served.rank_servers import RankServers
-from whetstone.engine.served.settings import ServedOptions
+from whetstone.engine.served.settings import SERVED_NAME, ServedOptions
 from whetstone.engine.served.sglang import SGLang
 from whetstone.engine.served.vllm import DEV_MODE, EXTENSION, RETURN_ROUTING, SUPPORTS, Vllm
 
@@ -52,7 +52,7 @@ def vllm_engine(
     tokenizer: Any,
     *,
     shared: bool = False,
-    ranks: EngineGroup | None = None,
+    ranks: ProcessGroup | None = None,
     routing: bool = False,
     truncated: bool = False,
     **options: Any,
@@ -65,7 +65,7 @@ def vllm_engine(
     supports. Raises UserError for wrong options, and for a server that does not start or cannot serve a run.
     """
     asked = read_settings(ServedOptions, options, where="engine.options")
-    arguments = ["-m", "vllm.entrypoints.openai.api_server", "--served-model-name", asked.served_as]
+    arguments = ["-m", "vllm.entrypoints.openai.api_server", "--served-model-name", SERVED_NAME]
     arguments += ["--logprobs-mode", "processed_logprobs", *(["--enable-sleep-mode"] if shared else [])]
     arguments += ["--worker-extension-cls", _WORKER_MODULE + EXTENSION]
     arguments += [RETURN_ROUTING] if routing else []
@@ -77,7 +77,7 @@ def vllm_engine(
         )
     names = ("--model", "--max-model-len", "--tensor-parallel-size")
     launch = _LaunchCommand("vllm", arguments, DEV_MODE, *names, extended=True, sleeps=shared)
-    backend = Vllm(asked.served_as, routing=routing, vocabulary=len(tokenizer) if truncated else None)
+    backend = Vllm(SERVED_NAME, routing=routing, vocabulary=len(tokenizer) if truncated else None)
     return _engine(backend, launch, asked, model, tokenizer, ranks)
 
 
@@ -86,7 +86,7 @@ def sglang_engine(
     tokenizer: Any,
     *,
     shared: bool = False,
-    ranks: EngineGroup | None = None,
+    ranks: ProcessGroup | None = None,
     **options: Any,
 ) -> ServedEngine:
     """Build the engine ``sglang``, like ``vllm_engine``. It returns no supports."""
@@ -103,7 +103,7 @@ def _engine(
     options: ServedOptions,
     model: Callable[[], Any],
     tokenizer: Any,
-    group: EngineGroup | None,
+    group: ProcessGroup | None,
 ) -> ServedEngine:
     given = options.root()
     ranks = RankServers(group, options.tensor_parallel)

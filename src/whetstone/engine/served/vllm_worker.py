@@ -20,7 +20,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -100,7 +100,7 @@ class WeightWriter:
     def _whetstone_open(self, folder: str) -> None:
         self._whetstone_files = _MappedFolder()
         tensors = self._whetstone_files.tensors(folder)
-        self._whetstone_places = _find_places(_model_of(self), tensors)
+        self._whetstone_places = _find_places(cast(Any, self).model_runner.get_model(), tensors)
 
     @torch.inference_mode()
     def _whetstone_write(self, folder: str, changes: str) -> None:
@@ -128,10 +128,6 @@ def _caught(call: Any, *arguments: str) -> dict[str, str]:
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
     return {}
-
-
-def _model_of(worker: Any) -> Any:
-    return worker.model_runner.get_model()
 
 
 class _MappedFolder:

@@ -230,7 +230,6 @@ def serve_flow(
     for a folder that is in use, belongs to another run, or cannot be written.
     """
     address.check("the flow would serve")
-    rules.check()
     telemetry = _FlowTelemetry()
     listening = listen(address)
     try:

@@ -88,7 +88,8 @@ def check_resources(nodes: Sequence[RayNode], own: str, recipe: Recipe) -> RayNo
         ("replica", section.replica_resources, nodes),
     ):
         device = recipe.model.device
-        wanted = device not in ("auto", "cpu") or (device == "auto" and any(map(_has_gpus, where)))
+        has_gpus = any(node.resources.get("GPU", 0.0) > 0 for node in where)
+        wanted = device not in ("auto", "cpu") or (device == "auto" and has_gpus)
         # Ray hides the GPUs of a node from actors that request none.
         if wanted and not needs.gpus:
             raise UserError(
@@ -106,10 +107,6 @@ def check_resources(nodes: Sequence[RayNode], own: str, recipe: Recipe) -> RayNo
 def _holds(node: RayNode, needs: Resources) -> bool:
     has = node.resources
     return has.get("CPU", 0.0) >= needs.cpus and has.get("GPU", 0.0) >= (needs.gpus or 0.0)
-
-
-def _has_gpus(node: RayNode) -> bool:
-    return node.resources.get("GPU", 0.0) > 0
 
 
 def _described(node: RayNode) -> str:
