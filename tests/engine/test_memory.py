@@ -57,7 +57,7 @@ print(full - held, held - resident())
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
-def test_what_a_phase_has_freed_is_given_back_in_pieces_too() -> None:
+def test_freed_memory_of_a_phase_is_returned_in_pieces() -> None:
     """In MB: freeing alone gives nothing back of 256, and the border of two phases gives back nearly all."""
     printed = subprocess.check_output([sys.executable, "-c", GIVEN_BACK], text=True).split()
     by_freeing, at_the_border = map(int, printed)

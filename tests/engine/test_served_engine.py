@@ -217,7 +217,7 @@ async def test_weights_that_do_not_fit_change_nothing(server: StandIn) -> None:
 
 
 @in_a_loop
-async def test_what_the_engine_cannot_serve_is_refused(server: StandIn) -> None:
+async def test_requests_beyond_the_engine_are_refused(server: StandIn) -> None:
     engine = attached(server)
     with pytest.raises(UserError, match="context of 200; lower max_tokens"):
         engine.check(GenerationRequest(prompt_ids=[1] * 150, params=Sampling(max_tokens=60)))

@@ -114,7 +114,7 @@ def test_a_full_disk_stops_the_flow_and_room_lets_it_go_on(server: FlowProcess, 
     assert server.end() == 0
 
 
-def test_who_was_cut_off_has_lost_its_prompts_and_works_on(server: FlowProcess) -> None:
+def test_a_replica_that_was_cut_off_loses_its_prompts_and_continues(server: FlowProcess) -> None:
     async def run() -> None:
         trainer, held = Trainer(server), HeldEngine()
         with TcpRelay(server.port) as wire:

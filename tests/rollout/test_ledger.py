@@ -75,14 +75,14 @@ def test_tokens_count_when_they_are_reported_and_once() -> None:
     assert story.account() == {"generated": 10, "in_flight/buffered": 10}
 
 
-def test_what_the_environment_generates_and_does_not_use_is_dropped() -> None:
+def test_unused_tokens_of_an_environment_count_as_dropped() -> None:
     story = Story()
     story.take("one", 1, generated=12)
     story.deliver("one", [4, 6], [0.0, 1.0])
     assert story.account() == {"generated": 12, "dropped/unused": 2, "in_flight/buffered": 10}
 
 
-def test_what_a_dead_replica_had_generated_is_lost() -> None:
+def test_tokens_of_a_dead_replica_count_as_lost() -> None:
     story = Story()
     story.take("one", 1, generated=5)
     story.scheduler.replicas["two"].last_heard = 30.0
@@ -99,7 +99,7 @@ def test_a_process_that_starts_again_under_its_name_samples_from_the_beginning()
     assert story.account() == {"generated": 8, "dropped/dead": 5, "in_flight/buffered": 3}
 
 
-def test_of_two_replicas_with_the_same_prompt_the_slower_ones_tokens_are_dropped() -> None:
+def test_tokens_of_the_slower_of_two_replicas_are_dropped() -> None:
     story = Story()
     story.take("one", 1, generated=5)
     story.scheduler.replicas["one"].last_heard = story.scheduler.replicas["two"].last_heard = 60.0

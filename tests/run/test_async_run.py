@@ -84,7 +84,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_what_can_never_work_is_refused_before_anything_is_written(
+def test_an_impossible_flow_is_refused_before_anything_is_written(
     words: Any,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -116,7 +116,7 @@ def test_a_run_without_roles_has_none_to_start(tmp_path: Path, capsys: pytest.Ca
     assert "has no section `flow`" in capsys.readouterr().err
 
 
-def test_what_a_server_generates_with_is_loaded_into_the_hosts_memory(tmp_path: Path) -> None:
+def test_models_of_servers_are_loaded_into_host_memory(tmp_path: Path) -> None:
     elsewhere = ["model.device=meta"]
     for kind, device in (("vllm", "cpu"), ("sglang", "cpu"), ("torch", "meta")):
         recipe = load_recipe(write_async_recipe(tmp_path), [*elsewhere, f"engine.kind={kind}"])
@@ -124,7 +124,7 @@ def test_what_a_server_generates_with_is_loaded_into_the_hosts_memory(tmp_path: 
 
 
 @pytest.mark.process
-def test_what_listens_everywhere_is_offered_by_an_address_that_others_can_use() -> None:
+def test_a_publisher_on_all_addresses_offers_a_reachable_one() -> None:
     assert reachable_address("http://127.0.0.1:8090", "10.0.0.7", 7) == "10.0.0.7:7"
     own = reachable_address("http://127.0.0.1:8090", "0.0.0.0", 7)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

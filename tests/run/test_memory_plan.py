@@ -80,7 +80,7 @@ def test_a_few_equal_layers_give_the_memory_of_many(
     assert training_rows(config, activation_checkpointing=checkpointing) == few
 
 
-def test_what_saves_memory_has_less_of_it() -> None:
+def test_options_that_save_memory_lower_the_plan() -> None:
     config, optimizer = CASES["Llama"].config(), "masters, gradients, moments"
     usual = training_rows(config)
     checkpointed = training_rows(config, activation_checkpointing=True)

@@ -49,7 +49,7 @@ def test_two_ranks_of_a_flows_trainer_make_the_run_of_one(one: Path, tmp_path: P
 
 
 @pytest.mark.slow
-def test_it_is_started_again_when_one_of_its_ranks_is_killed(one: Path, tmp_path: Path) -> None:
+def test_a_trainer_with_a_killed_rank_is_restarted(one: Path, tmp_path: Path) -> None:
     two = tmp_path / "run"
     with start(write_async_recipe(tmp_path), two, *UNMEASURED, TWO) as train:
         # Before the ranks have met, and in the middle of their work.

@@ -84,7 +84,7 @@ def test_stages_follow_each_other_on_two_ranks_as_on_one(recipe: Path, tmp_path:
         ("algorithm={preset: ssd}", "set `evaluation.process: separate`"),
     ],
 )
-def test_what_the_ranks_cannot_do_is_refused_once(
+def test_several_ranks_refuse_a_recipe_once(
     override: str, refusal: str, recipe: Path, tmp_path: Path
 ) -> None:
     place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}

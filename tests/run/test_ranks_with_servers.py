@@ -166,7 +166,7 @@ def test_a_run_of_two_ranks_samples_with_a_server_for_each(tmp_path: Path) -> No
     assert first.count("prompt") > second.count("prompt")
 
 
-def test_what_several_ranks_cannot_have_is_refused() -> None:
+def test_unsupported_servers_of_several_ranks_are_refused() -> None:
     class Three:
         rank, size, local_size = 1, 3, 3
 

@@ -88,7 +88,7 @@ def test_a_flow_that_was_never_there_is_waited_for_but_not_for_long(monkeypatch:
         asyncio.run(ask())
 
 
-def test_of_another_tokenizer_or_model_or_sampling_is_of_another_run(tmp_path: Path) -> None:
+def test_another_tokenizer_model_or_sampling_is_another_run(tmp_path: Path) -> None:
     recipe = load_recipe(write_async_recipe(tmp_path), [])
     usual = Problem("p", "s", StdinTests([StdinCase("", "1")]))
 

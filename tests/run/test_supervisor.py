@@ -103,7 +103,7 @@ def test_a_role_that_dies_too_often_ends_the_run_and_says_so() -> None:
     assert "trainer: told" in heard.lines
 
 
-def test_what_a_role_refuses_is_the_error_of_the_run_and_nothing_is_started_again() -> None:
+def test_a_refused_input_ends_the_run_with_the_error_of_the_role() -> None:
     heard = Heard()
     with pytest.raises(UserError, match="the trainer role refuses\nwhetstone: no such model"):
         supervise(role("flow", WAITS, stays=True), role("trainer", REFUSES, leads=True), heard=heard)

@@ -240,7 +240,7 @@ def test_a_rank_that_is_killed_ends_the_other_with_a_word() -> None:
     assert "another rank ended" in survivor
 
 
-def test_of_ranks_that_fail_together_the_first_alone_speaks() -> None:
+def test_only_the_first_of_several_failing_ranks_reports() -> None:
     def fail(_: Ranks) -> None:
         raise UserError("no problem is left")
 

@@ -100,7 +100,7 @@ def test_gradient_is_that_of_the_formulas_written_out(preset):
 
 
 @pytest.mark.parametrize("preset", ["grpo", "dr_grpo", "dapo"])
-def test_what_the_model_was_given_carries_no_loss_and_is_in_no_denominator(preset):
+def test_given_tokens_carry_no_loss_and_are_in_no_denominator(preset):
     spec, batch = algorithm_named(preset, {"overlong_buffer": 0}), conversations()
     assert any(s.given and s.length for g in batch.groups for s in g.samples)
     expected = naive_gradients(batch, spec, 0.8)

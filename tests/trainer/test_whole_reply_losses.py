@@ -127,7 +127,7 @@ EXTRAS = [
     ("preset", "extra"),
     [*itertools.product(["dapo"], EXTRAS), *itertools.product(["gspo"], EXTRAS[:3]), ("archer", EXTRAS[4])],
 )
-def test_what_any_algorithm_may_have_is_that_of_its_formula(preset, extra):
+def test_options_of_every_algorithm_follow_their_formula(preset, extra):
     metrics = expect_the_formula(off_policy(preset, **extra), 2, 20)
     assert ("kl" in metrics) == bool(off_policy(preset, **extra).needs_reference)
 

@@ -85,7 +85,7 @@ def test_any_words_come_back_bit_for_bit(blocks: Blocks, chosen: tuple[int, dict
 
 @given(many_words(), choices())
 @settings(max_examples=60, deadline=None)
-def test_what_changed_comes_back_bit_for_bit(blocks: Blocks, chosen: tuple[int, dict[str, Any]]) -> None:
+def test_changed_elements_are_decoded_bit_for_bit(blocks: Blocks, chosen: tuple[int, dict[str, Any]]) -> None:
     check_that_changes_come_back(blocks, *chosen)
 
 

@@ -49,7 +49,7 @@ def test_replicas_of_different_speed_follow_a_folder_that_does_not_grow(side: Si
     assert not list(tmp_path.glob("readers/*.note"))
 
 
-def test_what_a_replica_reads_stays_until_it_is_done_or_its_note_is_old(side: Side, tmp_path: Path) -> None:
+def test_a_read_version_stays_until_it_is_done_or_its_note_is_old(side: Side, tmp_path: Path) -> None:
     folder = FolderPublisher(tmp_path, side.store, full_every=1, keep=1, notes_s=1e9)
     replica, held = replica_of()
     source = FolderSource(tmp_path)

@@ -202,7 +202,7 @@ def test_a_publisher_that_is_gone_leaves_the_version_and_another_start_of_it_is_
         Rollout(settings).apply(offer)
 
 
-def test_what_will_not_pass_is_an_error_with_the_way_out(tmp_path: Path) -> None:
+def test_errors_of_publishing_name_the_remedy(tmp_path: Path) -> None:
     settings = section(threads=2)
     with trainer(settings, tmp_path) as published:
         offer = Trained(published).step(1)

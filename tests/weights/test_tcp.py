@@ -236,7 +236,7 @@ def until(true: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen within ten minutes")
 
 
-def test_whatever_is_sent_to_the_server_it_serves_on(side: Side) -> None:
+def test_the_server_survives_arbitrary_messages(side: Side) -> None:
     side.publish(0)
     rng = random.Random(0)
     with TcpServer(side.store, connections=8) as server:

@@ -46,7 +46,7 @@ def test_a_replica_follows_bit_for_bit_and_a_late_one_takes_a_copy(side: Side) -
     assert same_bits(before, held)
 
 
-def test_of_a_full_copy_only_the_parts_that_differ_are_fetched(side: Side) -> None:
+def test_only_differing_parts_of_a_full_copy_are_fetched(side: Side) -> None:
     side.publish(0)
     source = StoreSource(side.store)
     replica = WeightReplica(side.trained.published(0), "tiny")
@@ -73,7 +73,7 @@ def test_one_that_missed_versions_replays_their_deltas_and_beyond_the_chain_take
     side.publisher.close()
 
 
-def test_what_one_reads_stays_and_newcomers_are_sent_to_it_within_the_room_there_is() -> None:
+def test_new_readers_share_the_copy_of_a_slow_one_within_the_limit() -> None:
     side = Side(Trained(), copies=3, keep=2)
     side.publish(0)
     [full] = side.store.plan(None)
