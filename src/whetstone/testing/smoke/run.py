@@ -145,7 +145,8 @@ def prove(recipe: Recipe) -> str:
     proof."""
     accepted, judged = 0, False
     # In a synchronous run the other models may earn no reward, so they learn nothing.
-    others = [*model_recipes(recipe).values()][1:] if recipe.flow else []
+    ahead = recipe.flow is not None and recipe.flow.staleness > 0
+    others = [*model_recipes(recipe).values()][1:] if ahead else []
     for stage in [*stage_recipes(recipe), *others]:
         folder, steps = stage.run_dir(), stage.trainer.steps
         records = _read_records(folder)

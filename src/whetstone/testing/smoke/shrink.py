@@ -65,7 +65,6 @@ def _trainer(recipe: Recipe) -> dict[str, Any]:
         "minibatches": min(2, trainer.minibatches, trainer.prompts_per_step),
         "epochs": min(2, trainer.epochs),
         "micro_batch_tokens": 2048,
-        "compile": False,
         "offload": False,
         # All checkpoints are kept: the proof compares the weights of every step.
         "checkpoint_every": 1,
@@ -76,7 +75,7 @@ def _trainer(recipe: Recipe) -> dict[str, Any]:
 def _verifier(recipe: Recipe, partner: dict[str, Any], *, same_model: bool) -> dict[str, Any]:
     """Return the changes of the second model: the same tiny model, and equally short replies."""
     longest = partner["sampling"].get("max_tokens", recipe.sampling.max_tokens)
-    small = {"micro_batch_tokens", "minibatches", "epochs", "offload", "compile"}
+    small = {"micro_batch_tokens", "minibatches", "epochs", "offload"}
     return {
         "model": {} if same_model else partner["model"],
         "sampling": partner["sampling"] | {"max_tokens": min(MAX_TOKENS, longest)},
