@@ -332,6 +332,8 @@ def collect_evidence(item: IndexedProblem, index: BenchmarkIndex) -> Iterator[_C
     programs = _solution_evidence(item, index)
     for number in sorted(similar.keys() | cases.keys() | programs.keys()):
         other, shared = index.items[number], cases.get(number, [])
+        name = item.tests.name.casefold()
+        same_name = len(name) >= _LONG_NAME and name == other.tests.name.casefold()
         case_value = _case_evidence(item, other, shared)
         likeness = similar.get(number)
         # Comparing statements is expensive. Without similar words, it is done only if other evidence exists.
@@ -342,7 +344,7 @@ def collect_evidence(item: IndexedProblem, index: BenchmarkIndex) -> Iterator[_C
             text=0.0 if likeness is None else _scale(likeness.ratio, _CHANCE_LIKENESS, 1.0),
             cases=case_value,
             program=programs.get(number, 0.0),
-            name=_NAME_EVIDENCE if _same_name(item, other) else 0.0,
+            name=_NAME_EVIDENCE if same_name else 0.0,
             likeness=likeness,
             shared=len(shared),
             bits=sum(case.bits for case in shared),
@@ -386,11 +388,6 @@ def _evidence_of_most_cases(item: IndexedProblem, other: IndexedProblem, shared:
     by_own = _scale(bits, _CHANCE_BITS, OWN_BITS) * _scale(own, _HALF, _MOST_SHARE)
     by_both = _scale(bits, 0.0, BOTH_BITS) * _scale(min(own, theirs), _HALF, _MOST_SHARE)
     return max(by_own, by_both)
-
-
-def _same_name(item: IndexedProblem, other: IndexedProblem) -> bool:
-    name = item.tests.name.casefold()
-    return len(name) >= _LONG_NAME and name == other.tests.name.casefold()
 
 
 def _scale(value: float, low: float, high: float) -> float:

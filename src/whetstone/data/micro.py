@@ -203,17 +203,12 @@ def micro_tasks() -> tuple[_MicroTask, ...]:
     return tuple(_MicroTask(family, *row) for family, rows in _FAMILIES.items() for row in rows())
 
 
-@functools.cache
-def _heldout_statements() -> frozenset[str]:
-    """Return the statements with the smallest hashes, so that the split depends on neither order nor seed."""
-    ranked = sorted((hashlib.sha256(t.statement.encode()).digest(), t.statement) for t in micro_tasks())
-    return frozenset(statement for _, statement in ranked[:HELDOUT_COUNT])
-
-
 def split_tasks(split: Literal["train", "heldout"]) -> list[_MicroTask]:
-    """Return the tasks of one split, which does not depend on the seed."""
-    wanted = split == "heldout"
-    return [t for t in micro_tasks() if (t.statement in _heldout_statements()) is wanted]
+    """Return the tasks of one split. Those with the smallest hashes of their statements are held out, so that
+    the split depends on neither order nor seed."""
+    ranked = sorted((hashlib.sha256(t.statement.encode()).digest(), t.statement) for t in micro_tasks())
+    heldout = {statement for _, statement in ranked[:HELDOUT_COUNT]}
+    return [t for t in micro_tasks() if (t.statement in heldout) is (split == "heldout")]
 
 
 def micro_problems(split: Literal["train", "heldout"], seed: int = 0) -> list[Problem]:

@@ -97,7 +97,9 @@ def pytest_tests(module: str) -> AssertTests:
     tree = _parse(module)
     tree.body = [node for node in tree.body if not _is_dropped(node)]
     aliases = _aliases(_parse(module))
-    _check_parameters(tree)
+    # Parameters may need pytest, too. The decorators with them are removed later.
+    for mark in [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_parametrize(node)]:
+        _check_supported(ast.Module([ast.Expr(argument) for argument in mark.args], []))
     units = [unit for node in tree.body for unit in _test_calls(node, "pytest.param" in module)]
     if not units:
         raise Skip("malformed_tests", "there is no test function")
@@ -158,13 +160,6 @@ class _Attributes(ast.NodeTransformer):
         node.decorator_list = [mark for mark in node.decorator_list if not _is_parametrize(mark)]
         self.generic_visit(node)
         return node
-
-
-def _check_parameters(tree: ast.Module) -> None:
-    """Raise Skip for parameters that need pytest. The decorators with them are removed later."""
-    marks = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_parametrize(node)]
-    for mark in marks:
-        _check_supported(ast.Module([ast.Expr(argument) for argument in mark.args], []))
 
 
 def _test_calls(node: ast.stmt, uses_param: bool) -> Iterator[str]:

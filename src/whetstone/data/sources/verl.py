@@ -58,7 +58,10 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     message = _user_message(row)
     starter = shown_code(message)
     extra = facts_of(row, "extra_info")
-    programs, left_out = references(_written_programs(row, extra))
+    # The format has no standard field for references: these are Code-R1's and ScaleBox's.
+    reference, solutions = extra.get("reference"), row.get("solutions")
+    written = [reference] * bool(reference) + (solutions if isinstance(solutions, list) else [])
+    programs, left_out = references(written)
     truth = object_of(row, "reward_model").get("ground_truth")
     tests = _tests(truth, starter, [program.source for program in programs])
     # Programs and tests must use the same classes, so they are part of the starter and of the references.
@@ -95,12 +98,6 @@ def _user_message(row: Row) -> str:
     if not contents or not isinstance(contents[-1], str):
         raise ColumnError("prompt", "missing" if prompt is None else f"a {type(prompt).__name__} without any")
     return contents[-1]
-
-
-def _written_programs(row: Row, extra: dict[str, Any]) -> list[Any]:
-    """Return the reference programs, which the format has no standard field for: Code-R1's and ScaleBox's."""
-    reference, solutions = extra.get("reference"), row.get("solutions")
-    return [reference] * bool(reference) + (solutions if isinstance(solutions, list) else [])
 
 
 def _tests(truth: Any, starter: str, programs: list[str]) -> Tests:

@@ -161,7 +161,9 @@ def _compare(compare: Compare, tests: StdinTests, freedom: _Freedom) -> Compare:
     # Two expected words that differ only in case show that the sentence is about something else.
     folds = bool(freedom.any_case) and not _case_matters(tests)
     tolerance = freedom.tolerance
-    if tolerance is not None and _is_tolerance_safe(tests):
+    # Integers next to reals may be counts, which a tolerance would confuse.
+    counts = _has_integers(tests) and any("." in token for token in _numbers(tests))
+    if tolerance is not None and not counts:
         bounds = (_looser(compare.abs, tolerance.abs), _looser(compare.rel, tolerance.rel))
         if max(bounds) > DEFAULT_ERROR or _has_integers(tests):
             # The default validator of Kattis ignores case and compares numbers within bounds.
@@ -183,11 +185,6 @@ def _numbers(tests: StdinTests) -> set[str]:
 
 def _has_integers(tests: StdinTests) -> bool:
     return any("." not in token for token in _numbers(tests))
-
-
-def _is_tolerance_safe(tests: StdinTests) -> bool:
-    """Return whether a tolerance is safe. Integers next to reals may be counts, which it would confuse."""
-    return not (_has_integers(tests) and any("." in token for token in _numbers(tests)))
 
 
 def _case_matters(tests: StdinTests) -> bool:

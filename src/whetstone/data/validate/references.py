@@ -297,14 +297,13 @@ class Cost(Struct, frozen=True):
 
 def cost_of(judgements: list[Judgement]) -> Cost:
     """Return the CPU time of the slowest case and the memory of the largest."""
-    cpu_s = max((_slowest(judgement) for judgement in judgements), default=0.0)
+    cpu_s = 0.0
+    for judgement in judgements:
+        times = [case.cpu_s for case in judgement.cases]
+        # One limit holds for all cases of a process.
+        cpu_s = max(cpu_s, sum(times) if judgement.shared_process else max(times, default=0.0))
     peak = max((case.peak_bytes for judgement in judgements for case in judgement.cases), default=0)
     return Cost(cpu_s, peak / _MB)
-
-
-def _slowest(judgement: Judgement) -> float:
-    times = [case.cpu_s for case in judgement.cases]
-    return sum(times) if judgement.shared_process else max(times, default=0.0)
 
 
 def limits_for(limits: Limits, cost: Cost, policy: Policy) -> Limits:
