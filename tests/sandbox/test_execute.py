@@ -125,3 +125,16 @@ def test_only_the_folder_that_a_profile_names_is_readable(tier: Tier) -> None:
             result = sandbox.run(SandboxJob("script", source, LIMITS))
     assert result.stdout == b"seen\n"
     assert result.exit_code == 1
+
+
+def test_a_compiler_returns_only_requested_files() -> None:
+    for line in (
+        *('[["../main",1]]', '[["/main",1]]', '[["a/../main",1]]', '[["a//main",1]]', '[["other",1]]'),
+        *('[["main",1],["main",0]]', '[["main",-1],["b/main",2]]', '[["main",1.0]]', '[["main",true]]'),
+        *('[["main",1,1]]', '{"main":1}', "[" * 100_000, "[" + "[]," * 500_000 + "[]]"),
+    ):
+        with pytest.raises(ValueError, match=r"packed files|was not requested"):
+            unpack_files(line.encode() + b"\nx", ["main"])
+    made = unpack_files(b'[["A.class",1],["p/B.class",2]]\nabb', ["*.class"])
+    assert [(file.name, file.data) for file in made] == [("A.class", b"a"), ("p/B.class", b"bb")]
+    assert len(unpack_files(b'[["cache/ab/x",1]]\nx', ["cache/*/*"])) == 1

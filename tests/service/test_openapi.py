@@ -117,8 +117,8 @@ GOOD: dict[str, Any] = {
     "/v1/judge/stream": {"items": [_ONE, _ONE], "options": {}},
     "/v1/problems": sum_problem(),
     "/run_code": {
-        **{"code": "print(1)", "language": "python", "stdin": "", "run_timeout": 1, "files": {"a/b": "YQ=="}},
-        **{"fetch_files": ["a/b"], "memory_limit_MB": 64},
+        **{"code": "print(1)", "language": "python", "stdin": "", "run_timeout": 1, "files": {}},
+        **{"fetch_files": [], "memory_limit_MB": 64},
     },
     "/common_evaluate_batch": _SUBMIT,
 }

@@ -26,7 +26,6 @@ from whetstone.judge.options import HASH_SEED
 from whetstone.sandbox import LostTime, Profile, RunLimits, Sandbox, SandboxFault, SandboxJob, Tier
 
 _ENTRY = Path(__file__).parent / "rpc" / "entry.py"
-_KEPT_FILES = Path(__file__).parent / "rpc" / "kept_files.py"
 _COMPILER_BYTES = 256 << 20
 _KIT_BYTES = 1 << 30
 # If a package ends the fork-server in each of these attempts to preload it, programs import it themselves.
@@ -46,8 +45,6 @@ class SandboxRole(StrEnum):
     """Test code, checkers and interactors."""
     SHARED = "shared"
     """Program and test code in one interpreter."""
-    KEEPS_FILES = "keeps_files"
-    """A program that is not judged, and whose files are returned. Its harness is a file of its own."""
 
 
 # ``rpc/entry.py`` has the same table, by role.
@@ -161,13 +158,6 @@ class SandboxSet:
             role, Profile(name, reads=toolchain_paths(), execute=True, processes=processes)
         )
 
-    def keeping_files(self, *, native: bool) -> Sandbox:
-        """Return the sandbox for programs whose files are returned: Python code, or executed programs."""
-        profile = self._python
-        if native:
-            profile = Profile("keeping", reads=toolchain_paths(), execute=True, processes=True)
-        return self._get_or_start(SandboxRole.KEEPS_FILES, profile)
-
     @property
     def compiler(self) -> Sandbox:
         """The sandbox for compilers only."""
@@ -210,8 +200,6 @@ class SandboxSet:
         found = self._others.get((role, profile.name, profile.hash_seed))
         if found is None:
             harnesses = {} if profile.execute else {role.value: _ENTRY}
-            if role is SandboxRole.KEEPS_FILES:
-                harnesses = {role.value: _KEPT_FILES}
             try:
                 with self._count_as_lost_time():
                     found = Sandbox(

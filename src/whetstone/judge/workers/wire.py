@@ -94,10 +94,7 @@ class JudgeTask(Struct, tag="task", frozen=True):
 
 
 class RunTask(Struct, tag="run", frozen=True):
-    """Run a program once.
-
-    ``wall_s`` bounds CPU time and wall time. ``fetch`` names the files to return, each once.
-    """
+    """Run a program once. ``wall_s`` bounds CPU time and wall time."""
 
     language: str
     source: str
@@ -105,8 +102,6 @@ class RunTask(Struct, tag="run", frozen=True):
     wall_s: float
     memory_bytes: int
     output_bytes: int
-    files: list[tuple[str, bytes]] = []
-    fetch: list[str] = []
 
 
 class CommandResult(Struct, frozen=True):
@@ -128,7 +123,6 @@ class RunReply(Struct, tag="run_reply", frozen=True):
 
     compiled: CommandResult | None = None
     run: CommandResult | None = None
-    files: list[tuple[str, bytes]] = []
     fault: str = ""
     wrong: str = ""
 

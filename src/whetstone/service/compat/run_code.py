@@ -1,12 +1,7 @@
-"""POST /run_code: run a program, with files to and from its directory."""
+"""POST /run_code: run a program."""
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import binascii
-import posixpath
-from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from starlette.responses import Response
@@ -24,11 +19,8 @@ from whetstone.service.compat.schemas import (
 )
 from whetstone.service.endpoint_app import EndpointCall, HttpEndpoint
 
-# SandboxFusion skips files with this in their name.
-_SKIPPED = "IGNORE_THIS_FILE"
 _DEFAULT_MEMORY_MB = 1024
 _OUTPUT_BYTES = 16 << 20
-_MOST_FILES = 1000
 # The time for the queue and a compiler, in addition to the time of the program.
 _ANSWER_SLACK_S = 600.0
 _TIME_LIMITS = frozenset({EndReason.CPU_LIMIT.value, EndReason.WALL_LIMIT.value})
@@ -48,16 +40,17 @@ async def run_code(call: EndpointCall) -> Response:
         each is None or (each.status, each.return_code) == ("Finished", 0) for each in (compiled, run)
     )
     status = "Success" if succeeded else "Failed"
-    files = await asyncio.to_thread(_encode_files, ran.files) if ran.files else {}
-    return json_response(RunCodeResponse(status, "", compiled, run, files=files))
+    return json_response(RunCodeResponse(status, "", compiled, run))
 
 
 async def _run(call: EndpointCall, request: RunCodeRequest) -> RunReply:
     """Run a program as soon as there is a place. Raises RequestRefused."""
     service = call.service
-    for field, count in (("files", len(request.files)), ("fetch_files", len(request.fetch_files))):
-        if count > _MOST_FILES:
-            raise bad_request(f"{field}: {count} files; give {_MOST_FILES} at most")
+    if request.files or request.fetch_files:
+        raise RequestRefused(
+            *(501, "not_served"),
+            "files and fetch_files are not served: send data in `stdin` or in the program, and print results",
+        )
     memory_mb = request.memory_limit_MB if request.memory_limit_MB > 0 else _DEFAULT_MEMORY_MB
     most = service.limits.most_memory_mb
     if most is not None and memory_mb > most:
@@ -70,8 +63,6 @@ async def _run(call: EndpointCall, request: RunCodeRequest) -> RunReply:
     task = RunTask(
         *(request.language, request.code, stdin, request.run_timeout),
         *(memory_mb << 20, _OUTPUT_BYTES),
-        await asyncio.to_thread(_decode_files, request.files) if request.files else [],
-        list(dict.fromkeys(_relative_name(name) for name in request.fetch_files)),
     )
     deadline = service.deadline(requested_deadline(call.request) or request.run_timeout + _ANSWER_SLACK_S)
     service.gate.admit(call.visit.client, deadline)
@@ -82,37 +73,6 @@ async def _run(call: EndpointCall, request: RunCodeRequest) -> RunReply:
     if ran.fault:
         raise RequestRefused(504, "not_run", f"the program could not be run: {ran.fault}", 1.0)
     return ran
-
-
-def _decode_files(files: Mapping[str, str | None]) -> list[tuple[str, bytes]]:
-    """Return the files for the program's directory, by name. Raises RequestRefused."""
-    found: dict[str, bytes] = {}
-    for name, data in files.items():
-        if _SKIPPED in name or data is None:
-            continue
-        try:
-            found[_relative_name(name)] = base64.b64decode(data, validate=True)
-        except (binascii.Error, ValueError):
-            raise bad_request(f"files: {name[:200]!r} is not base64") from None
-    for name in found:
-        if any(other.startswith(name + "/") for other in found):
-            raise bad_request(f"files: {name[:200]!r} is a file and a folder at once")
-    return list(found.items())
-
-
-def _relative_name(name: str) -> str:
-    """Return a normalized name in the program's directory. Raises RequestRefused for any other."""
-    plain = posixpath.normpath(name)
-    inside = name and not plain.startswith(("/", "..")) and plain != "." and name.isprintable()
-    if not inside or len(plain) > 1000 or any(len(part) > 200 for part in plain.split("/")):
-        raise bad_request(
-            f"file {name[:200]!r}: names must be within the program's own directory, such as data/in.txt"
-        )
-    return plain
-
-
-def _encode_files(files: Iterable[tuple[str, bytes]]) -> dict[str, str]:
-    return {name: base64.b64encode(data).decode() for name, data in files}
 
 
 def _command_result(result: CommandResult | None) -> CommandRunResult | None:
@@ -134,6 +94,7 @@ def _command_result(result: CommandResult | None) -> CommandRunResult | None:
 ENDPOINTS = (
     HttpEndpoint(
         *("POST", "/run_code", run_code, "Run a program.", RunCodeRequest, RunCodeResponse),
+        refuses=(501,),
         invalid_status=422,
         forwarded=True,
     ),

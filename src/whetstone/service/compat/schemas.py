@@ -19,7 +19,7 @@ Status = Literal["Success", "Failed", "SandboxError"]
 
 
 class RunCodeRequest(Struct, frozen=True):
-    """POST /run_code. ``files`` and ``fetch_files`` are names in the program's directory."""
+    """POST /run_code. ``files`` and ``fetch_files`` must be empty."""
 
     code: str
     language: str
