@@ -38,7 +38,6 @@ _BODIES: dict[str, tuple[str, bytes]] = {
     "no object": ("/v1/judge", _LISTS),
     "in the options": ("/v1/judge", body({**_ONE, "options": {"a": "HOLE"}}, _LISTS)),
     "beside a problem": ("/v1/judge", body({**_ONE, "problem": sum_problem(meta={"a": "HOLE"})}, _LISTS)),
-    "items": ("/v1/judge/stream", body({"items": "HOLE"}, _LISTS)),
     "mappings": ("/v1/judge", body({**_ONE, "options": {"a": "HOLE"}}, b"[" + b"{}," * _MANY + b"{}]")),
     "numbers": ("/common_evaluate_batch", body(evaluation([["HOLE"]]), b"[" + b"1," * 6_000_000 + b"1]")),
     "text": (

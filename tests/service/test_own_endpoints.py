@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
 
 import pytest
 
@@ -23,15 +22,6 @@ def item(what: dict[str, str] | None, **more: object) -> dict[str, object]:
     return {"program": what, "problem": sum_problem("3\n", "4\n"), **more}
 
 
-def streamed(server: ServiceProcess, batch: dict[str, Any]) -> list[dict[str, Any]]:
-    """The lines of a stream in the order of its items, without the last line."""
-    status, data = server.ask("POST", "/v1/judge/stream", batch)
-    *lines, last = [json.loads(line) for line in data.splitlines()]
-    assert (status, last) == (200, {"done": len(lines)})
-    assert sorted(line["index"] for line in lines) == list(range(len(lines)))
-    return sorted(lines, key=lambda line: line["index"])
-
-
 def test_a_judgement_is_the_judges_with_every_field(server: ServiceProcess) -> None:
     status, judged = server.ask("POST", "/v1/judge", item(ADDS))
     assert status == 200
@@ -40,19 +30,6 @@ def test_a_judgement_is_the_judges_with_every_field(server: ServiceProcess) -> N
     assert [case["index"] for case in judged["cases"]] == [0, 1]
     assert all(case["cpu_s"] > 0 and case["peak_bytes"] > 0 for case in judged["cases"])
     assert server.ask("POST", "/v1/judge", item(None))[1]["verdict"] == "no_code"
-
-
-def test_a_stream_has_every_index_once(server: ServiceProcess) -> None:
-    programs = [ADDS, WRONG, BROKEN, None, ADDS, program("import time\ntime.sleep(0.3)\nprint(3)\n")] * 3
-    verdicts = ["accepted", "wrong_answer", "compile_error", "no_code", "accepted", "wrong_answer"] * 3
-    items = [item(each) for each in programs]
-    assert [each["judgement"]["verdict"] for each in streamed(server, {"items": items})] == verdicts
-
-
-def test_options_of_a_request_go_before_those_of_its_batch(server: ServiceProcess) -> None:
-    items = [item(WRONG), item(WRONG, options={"stop_at_first_failure": False})]
-    batch = {"items": items, "options": {"stop_at_first_failure": True}}
-    assert [len(each["judgement"]["cases"]) for each in streamed(server, batch)] == [1, 2]
 
 
 def test_a_problem_is_named_by_the_hash_of_the_sent_bytes(server: ServiceProcess) -> None:
@@ -93,12 +70,6 @@ def test_what_is_wrong_with_a_request_is_said(
     if status != 200:
         assert words in said["error"]["message"]
         assert said["detail"] == said["error"]["message"]
-
-
-def test_a_wrong_item_of_a_stream_gets_an_error_of_its_own(server: ServiceProcess) -> None:
-    wrong = {**item(ADDS), "program": program("x", "basic")}
-    lines = streamed(server, {"items": [item(ADDS), wrong]})
-    assert (lines[0]["judgement"]["verdict"], lines[1]["error"]["code"]) == ("accepted", "bad_request")
 
 
 def test_paths_and_methods_that_are_none(server: ServiceProcess) -> None:

@@ -63,10 +63,10 @@ def test_a_program_stops_when_its_client_disconnects(server: ServiceProcess) -> 
 
 def test_a_killed_client_leaves_no_program_behind(server: ServiceProcess) -> None:
     cancelled = server.metric("whetstone_judge_cancelled_programs_total")
-    items = [{"program": ENDLESS, "problem": _SLOW}] * 50
-    data = request_bytes("/v1/judge/stream", {"items": items})
-    talk = f"import socket, sys\ns = socket.create_connection(('127.0.0.1', {server.port}))\n"
-    talk += "s.sendall(sys.stdin.buffer.read())\ns.recv(1 << 20)\ns.recv(1 << 20)\n"
+    data = request_bytes("/v1/judge", {"program": ENDLESS, "problem": _SLOW})
+    talk = "import socket, sys\ndata = sys.stdin.buffer.read()\n"
+    talk += f"all = [socket.create_connection(('127.0.0.1', {server.port})) for _ in range(50)]\n"
+    talk += "for each in all: each.sendall(data)\nall[0].recv(1 << 20)\n"
     client = subprocess.Popen([sys.executable, "-c", talk], stdin=subprocess.PIPE)
     assert client.stdin is not None
     client.stdin.write(data)
@@ -193,13 +193,8 @@ def _one_who_reads_nothing(server: ServiceProcess) -> None:
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", server.port))
-        items = [{"program": None, "problem_sha256": _known(server)}] * 5000
-        client.sendall(request_bytes("/v1/judge/stream", {"items": items}))
-        server.said("request", endpoint="/v1/judge/stream", error="client_gone")
-
-
-def _known(server: ServiceProcess) -> str:
-    return server.ask("PUT", "/v1/problems", sum_problem())[1]["problem_sha256"]
+        client.sendall(request_bytes("/run_code", {"code": "print('x' * 8_000_000)", "language": "python"}))
+        server.said("request", endpoint="/run_code", error="client_gone")
 
 
 def test_after_sigterm_running_programs_end_and_none_starts(tmp_path: Path) -> None:
@@ -233,7 +228,7 @@ def _refuses_all(server: ServiceProcess, kept: socket.socket) -> None:
         assert b"\r\nconnection: close\r\n" in answer
     kept.sendall(request_bytes("/v1/judge", one))
     assert _all_of(kept).startswith(b"HTTP/1.1 503")
-    for path in ("/run_code", "/common_evaluate_batch", "/v1/judge/stream"):
+    for path in ("/run_code", "/common_evaluate_batch"):
         assert server.ask("POST", path, {})[0] == 503
     assert server.ask("GET", "/v1/info")[0] == server.ask("GET", "/readyz")[0] == 503
     assert server.ask("GET", "/v1/ping") == (200, "pong")

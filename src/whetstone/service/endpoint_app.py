@@ -19,7 +19,6 @@ from whetstone.core.http.error_body import ErrorReply
 from whetstone.core.http.refusal import RequestRefused, too_busy
 from whetstone.core.http.request_body import body_of, cancel_on_disconnect, requested_deadline
 from whetstone.service.decoding import estimate_memory, read_message
-from whetstone.service.messages import JSON_LINES
 from whetstone.service.service import Service
 
 T = TypeVar("T")
@@ -71,7 +70,6 @@ class HttpEndpoint:
     """A path, its handler, and its description for OpenAPI.
 
     request_type, response_type: types of the bodies, or None for other bodies than JSON.
-    lines: the response is a stream of JSON lines.
     refuses: error statuses of this endpoint, in addition to those of all endpoints and of all bodies.
     invalid_status: the status for a body that is not a ``request_type``.
     forwarded: on a cluster, a server of a node answers it.
@@ -83,7 +81,6 @@ class HttpEndpoint:
     summary: str
     request_type: Any = None
     response_type: Any = None
-    lines: bool = False
     refuses: tuple[int, ...] = ()
     invalid_status: int = 400
     parameters: tuple[str, ...] = ()
@@ -181,10 +178,9 @@ def _operation(endpoint: HttpEndpoint, request_type: Any, response_type: Any) ->
         *endpoint.refuses,
         *((*_STATUSES_OF_BODIES, endpoint.invalid_status) if request_type else ()),
     }
-    kind = JSON_LINES if endpoint.lines else "application/json"
     responses: dict[str, Any] = {"200": {"description": "Done."}}
     if response_type is not None:
-        responses["200"]["content"] = {kind: {"schema": response_type}}
+        responses["200"]["content"] = {"application/json": {"schema": response_type}}
     error_content = {"application/json": {"schema": {"$ref": _REF.format(name="ErrorReply")}}}
     for status in sorted(statuses):
         responses[str(status)] = {"description": _STATUS_TEXTS[status], "content": error_content}

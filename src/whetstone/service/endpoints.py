@@ -1,32 +1,20 @@
-"""The judge's own endpoints: a program, a batch as a stream, health checks and metrics."""
+"""The judge's own endpoints: programs, problems, health checks and metrics."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
-from whetstone.core.http.refusal import RequestRefused, as_json, bad_request, json_response
+from whetstone.core.http.refusal import RequestRefused, json_response
 from whetstone.core.http.request_body import requested_deadline
-from whetstone.judge import Judgement, Problem, Program
+from whetstone.judge import Judgement, Problem
 from whetstone.service.endpoint_app import EndpointCall, HttpEndpoint
-from whetstone.service.messages import (
-    JSON_LINES,
-    BatchRequest,
-    Info,
-    JudgeRequest,
-    NodeState,
-    ProblemReply,
-    StreamLine,
-)
+from whetstone.service.messages import Info, JudgeRequest, NodeState, ProblemReply
 from whetstone.service.problem_cache import digest_of, memory_of
-
-_Emit = Callable[[int, Judgement | RequestRefused], Awaitable[None]]
 
 
 async def judge_one(call: EndpointCall) -> Response:
@@ -38,12 +26,6 @@ async def judge_one(call: EndpointCall) -> Response:
     judgement = await call.service.judged(call.visit.client, deadline, problem, request.program, options)
     call.visit.more["verdict"] = judgement.verdict.value
     return json_response(judgement)
-
-
-async def judge_stream(call: EndpointCall) -> Response:
-    """Serve POST /v1/judge/stream."""
-    jobs, deadline = await _read_jobs(call)
-    return _LineResponse(lambda emit: _judge_all(call, jobs, deadline, emit), len(jobs))
 
 
 async def put_problem(call: EndpointCall) -> Response:
@@ -58,87 +40,6 @@ async def put_problem(call: EndpointCall) -> Response:
 async def info(call: EndpointCall) -> Response:
     """Serve GET /v1/info."""
     return json_response(call.service.info)
-
-
-class _LineResponse(Response):
-    """A stream of JSON lines. A slow client delays the programs that it sent."""
-
-    media_type = JSON_LINES
-
-    def __init__(self, work: Callable[[_Emit], Awaitable[None]], count: int) -> None:
-        super().__init__()
-        del self.headers["content-length"]
-        self._work, self._count = work, count
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the lines as an ASGI response."""
-        sending = asyncio.Lock()
-
-        async def send_line(line: StreamLine, *, more: bool = True) -> None:
-            data = as_json(line) + b"\n"
-            # Several programs may end at once, and a line must not be split.
-            async with sending:
-                await send({"type": "http.response.body", "body": data, "more_body": more})
-
-        async def emit(index: int, outcome: Judgement | RequestRefused) -> None:
-            if isinstance(outcome, RequestRefused):
-                await send_line(StreamLine(index, error=outcome.reply().error))
-            else:
-                await send_line(StreamLine(index, outcome))
-
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        await self._work(emit)
-        await send_line(StreamLine(done=self._count), more=False)
-
-
-_Job = tuple[Problem, Program | None, dict[str, Any]]
-
-
-async def _read_jobs(call: EndpointCall) -> tuple[list[_Job], float]:
-    """Return the jobs of a batch, and its deadline. Raises RequestRefused for a wrong or a late batch."""
-    batch = await call.message(BatchRequest)
-    most = call.service.limits.most_programs
-    if len(batch.items) > most:
-        raise bad_request(f"{len(batch.items)} programs in one batch; this server takes {most}")
-    common_options, deadline = _options_and_deadline(call, batch.options)
-    jobs: list[_Job] = []
-    for index, item in enumerate(batch.items):
-        if "deadline_s" in item.options:
-            raise bad_request(
-                f"items[{index}]: `deadline_s` is for the whole batch: set it in the options of the batch"
-            )
-        try:
-            jobs.append((_problem(call, item), item.program, {**common_options, **item.options}))
-        except RequestRefused as refused:
-            raise RequestRefused(refused.status, refused.code, f"items[{index}]: {refused.message}") from None
-    call.service.gate.admit(call.visit.client, deadline)
-    call.visit.more["programs"] = len(jobs)
-    return jobs, deadline
-
-
-async def _judge_all(call: EndpointCall, jobs: Sequence[_Job], deadline: float, emit: _Emit) -> None:
-    """Judge all jobs and ``emit`` each outcome as it arrives.
-
-    An exception of ``emit`` stops the other programs and is raised.
-    """
-    service, client = call.service, call.visit.client
-    numbered = iter(enumerate(jobs))
-
-    async def work() -> None:
-        for index, (problem, program, options) in numbered:
-            try:
-                outcome = await service.judged(client, deadline, problem, program, options)
-            except RequestRefused as refused:
-                outcome = refused
-            await emit(index, outcome)
-
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            # Only as many jobs wait in the queue as keep all places busy. A batch may have thousands.
-            for _ in range(min(2 * service.gate.places, len(jobs))):
-                tasks.create_task(work())
-    except BaseExceptionGroup as several:
-        raise several.exceptions[0] from None
 
 
 def _problem(call: EndpointCall, request: JudgeRequest) -> Problem:
@@ -206,12 +107,6 @@ ENDPOINTS = (
     HttpEndpoint(
         *("POST", "/v1/judge", judge_one, "Judge one program."),
         *(JudgeRequest, Judgement),
-        refuses=(404,),
-    ),
-    HttpEndpoint(
-        *("POST", "/v1/judge/stream", judge_stream, "Judge many programs; a line for each as it is judged."),
-        *(BatchRequest, StreamLine),
-        lines=True,
         refuses=(404,),
     ),
     HttpEndpoint(

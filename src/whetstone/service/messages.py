@@ -10,12 +10,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from whetstone.core.http.error_body import ErrorDetail
 from whetstone.core.problem import Problem, Program
-from whetstone.core.verdict import Judgement
 
 PACKED = "application/vnd.whetstone.packed"
-JSON_LINES = "application/x-ndjson"
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
@@ -34,22 +31,6 @@ class JudgeRequest(Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if (self.problem is None) == (self.problem_sha256 is None):
             raise ValueError("give exactly one of `problem` and `problem_sha256`")
-
-
-class BatchRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """Many programs. ``options`` apply to all; options of an item override them. All share one deadline."""
-
-    items: Annotated[list[JudgeRequest], Meta(min_length=1)]
-    options: dict[str, Any] = {}
-
-
-class StreamLine(Struct, frozen=True, omit_defaults=True):
-    """One line of a stream: the judgement of item ``index``, or its error. The last line has ``done``."""
-
-    index: int | None = None
-    judgement: Judgement | None = None
-    error: ErrorDetail | None = None
-    done: int | None = None
 
 
 class ProblemReply(Struct, frozen=True):

@@ -14,7 +14,7 @@ _MIB = 1 << 20
 class ServiceLimits(HostLimits, frozen=True, kw_only=True):
     """Limits of the judge service.
 
-    most_cases: the cases of one problem. most_programs: the programs of one batch.
+    most_cases: the cases of one problem.
     most_memory_mb: the highest memory limit of a problem; None for no bound.
     most_waiting: the length of the queue; further requests are refused, with a time to retry.
     default_deadline_s, longest_deadline_s: bounds of the time until a request has its response.
@@ -22,7 +22,6 @@ class ServiceLimits(HostLimits, frozen=True, kw_only=True):
     """
 
     most_cases: int = 10_000
-    most_programs: int = 10_000
     most_memory_mb: float | None = None
     most_waiting: int = 8192
     default_deadline_s: float = 600.0
