@@ -101,10 +101,11 @@ def started(rival: Rival) -> Generator[str]:
 
 
 async def _answers(url: str, process: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + START_S
+    until, connections = time.monotonic() + START_S, Connections(url, {})
     while time.monotonic() < until and process.poll() is None:
         try:
-            if (await Connections(url, {}).ask("GET", "/v1/ping")).status == 200:
+            if (await connections.ask("GET", "/v1/ping")).status == 200:
+                await connections.close()
                 return
         except Broken:
             await asyncio.sleep(0.2)
@@ -154,6 +155,8 @@ async def asked(url: str, rival: Rival, cases: int, under_way: int, seconds: flo
     for task in pending:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=bool(pending))
+    for connections in many:
+        await connections.close()
     cell.found["no answer"] += len(pending)
     return cell
 

@@ -189,12 +189,13 @@ def _dribbled(client: socket.socket) -> bytes:
 
 
 def _one_who_reads_nothing(server: ServiceProcess) -> None:
-    """Its answer is longer than what the kernel takes in its place."""
+    """Its first answer is longer than what the kernel takes in its place, so the second one has to wait."""
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", server.port))
-        client.sendall(request_bytes("/run_code", {"code": "print('x' * 8_000_000)", "language": "python"}))
-        server.said("request", endpoint="/run_code", error="client_gone")
+        long = request_bytes("/run_code", {"code": "print('x' * 8_000_000)", "language": "python"})
+        client.sendall(long + b"GET /v1/ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        server.said("request", endpoint="/v1/ping", error="client_gone")
 
 
 def test_after_sigterm_running_programs_end_and_none_starts(tmp_path: Path) -> None:

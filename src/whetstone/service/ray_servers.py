@@ -190,8 +190,9 @@ class RayServers:
                 info = await asyncio.to_thread(self._check, url)
                 ready_at = time.monotonic()
                 self._servers[node.id] = url, info
-                self._states[node.id] = replace(state, state="ready", isolation=info.isolation, reason="")
                 await asyncio.to_thread(self._update_client)
+                # Only now: a node that is called ready gets programs.
+                self._states[node.id] = replace(state, state="ready", isolation=info.isolation, reason="")
                 await actor.call("wait")
                 reason = "its server ended"
             except ActorLost as error:
