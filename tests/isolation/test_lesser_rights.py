@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.isolation.lesser_rights import EXPECTED_TIER
-from whetstone.core.errors import SandboxUnavailable
-from whetstone.sandbox import Sandbox, Tier, detect_tier
+from tests.tiers import skip_unless_offered
+from whetstone.sandbox import Sandbox, Tier
 
 pytestmark = pytest.mark.process
 
@@ -30,10 +30,7 @@ ENOUGH_S = 1700
 
 def run_marked(namespaces: str, tier: Tier, which: str, *more: str, files: list[str] = MARKED) -> int:
     """Run the marked tests with these rights; all must pass, with this tier the strongest. How many did."""
-    try:
-        Sandbox({}, tier=tier).close()
-    except SandboxUnavailable as refused:
-        pytest.skip(str(refused))
+    skip_unless_offered(tier)
     chosen = ["-m", f"isolation and not slow and {which}", "-rfE", *more, *files]
     finished = subprocess.run(
         [sys.executable, str(LAUNCHER), namespaces, *chosen],
@@ -86,4 +83,5 @@ def test_with_namespaces_refused_the_same_tests_pass_in_a_crowd() -> None:
 @pytest.mark.isolation
 @pytest.mark.skipif(EXPECTED_TIER not in os.environ, reason="run by the tests above")
 def test_the_strongest_tier_is_the_one_that_is_left() -> None:
-    assert detect_tier().label == os.environ[EXPECTED_TIER]
+    with Sandbox({}) as sandbox:
+        assert sandbox.tier.label == os.environ[EXPECTED_TIER]

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from tests.beside import data_beside
 from tests.judge.judge_problems import assert_problem, call_problem, python, stdin_problem
 from tests.judge.knowing import LATER, SANDBOX_DIES, TESTS_DIE, KnowingBoxes, Plan, knowing
-from whetstone.core.errors import SandboxUnavailable
+from tests.tiers import ALL_TIERS, skip_unless_offered
 from whetstone.core.problem import problem_from
 from whetstone.judge import Verdict
 from whetstone.judge.failure_cause import DEATHS
 from whetstone.judge.judging import judge_program
 from whetstone.judge.options import JudgeOptions
-from whetstone.sandbox import Tier, detect_tier
+from whetstone.sandbox import Tier
 
 pytestmark = pytest.mark.process
 
@@ -159,20 +159,16 @@ def _in_sequence(together: tuple[str, ...], alone: Callable[..., bool]) -> bool:
     return all(alone(case) for case in left) and (not crashed or all(alone(case) for case in answered))
 
 
-@pytest.fixture(scope="module", params=list(Tier), ids=[tier.label for tier in Tier])
+@pytest.fixture(scope="module", params=ALL_TIERS)
 def boxes(request: pytest.FixtureRequest) -> Iterator[KnowingBoxes]:
-    try:
-        boxes = KnowingBoxes(request.param)
-        with boxes:
-            yield boxes
-    except SandboxUnavailable as refused:
-        pytest.skip(str(refused))
+    skip_unless_offered(request.param)
+    with KnowingBoxes(request.param) as boxes:
+        yield boxes
 
 
 @pytest.fixture(scope="module")
 def strongest() -> Iterator[KnowingBoxes]:
-    boxes = KnowingBoxes(detect_tier())
-    with boxes:
+    with KnowingBoxes(Tier.RESTRICTED) as boxes:
         yield boxes
 
 

@@ -174,14 +174,7 @@ async def left_alone(sessions: PythonSessions, code: str) -> tuple[SessionResult
         return first, left, await session.run("1")
 
 
-HOARDING = """
-import threading, time
-def grow():
-    time.sleep(0.3)
-    held = []
-    while True: held.append(bytearray(b'x') * (1 << 20))
-threading.Thread(target=grow, daemon=True).start()
-"""
+HOARDING = _CONTENT["hoarding"]
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from tests.beside import data_beside
 from tests.tiers import ALL_TIERS, skip_unless_offered
 from whetstone.sandbox import EndReason, RunResult, Tier
-from whetstone.sandbox.priority import supervisor_priority
+from whetstone.sandbox.supervision import supervisor_priority
 
 pytestmark = [pytest.mark.isolation, pytest.mark.crowd]
 
@@ -53,7 +54,7 @@ def tree(tier: Tier) -> None:
         pytest.skip("a program has one process there (test_containment)")
 
 
-TEXTS: dict[str, str] = data_beside(__file__)["texts"]
+TEXTS: dict[str, Any] = data_beside(__file__)["texts"]
 SPINNERS = TEXTS["spinners"]
 SHORT_LIVED = TEXTS["short_lived"]
 THREADS = TEXTS["threads"]
@@ -119,12 +120,7 @@ BOMB = (
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     "step",
-    [
-        "os.fork()",
-        "if os.fork() == 0: os.setsid()",
-        "if os.fork() == 0 and os.fork(): os._exit(0)",
-        "libc.syscall(56, 17, 0, 0, 0, 0)",
-    ],
+    TEXTS["fork_bombs"],
     ids=["fork", "setsid", "double fork", "clone"],
 )
 @pytest.mark.usefixtures("tree")
@@ -160,16 +156,7 @@ def test_memory_of_many_processes(run: Runner, source: str) -> None:
 
 @pytest.mark.usefixtures("tree")
 def test_memory_that_processes_share_counts_once(run: Runner) -> None:
-    source = (
-        "import os, time\n"
-        "x = bytearray(b'x') * (150 << 20)\n"
-        "for _ in range(5):\n"
-        "    if os.fork() == 0:\n"
-        "        y = bytearray(b'x') * (6 << 20)\n"
-        "        time.sleep(0.2); os._exit(0)\n"
-        "for _ in range(5): os.wait()\n"
-        "print('shared')"
-    )
+    source = TEXTS["source"]
     result = run(source, memory_mb=MEMORY_MB)
     assert (result.ended, result.stdout) == (EndReason.EXITED, b"shared\n")
     assert 150 << 20 < result.peak_bytes < 250 << 20

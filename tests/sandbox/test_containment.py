@@ -5,23 +5,21 @@ import os
 
 import pytest
 
+from tests.beside import data_beside
 from whetstone.sandbox import EndReason, Tier
-from whetstone.sandbox.probe import probe_tier
+from whetstone.sandbox.probe import attack
+from whetstone.sandbox.tiers import BUILTIN_HARNESSES, start_at
+
+DATA = data_beside(__file__)
 
 pytestmark = [pytest.mark.isolation, pytest.mark.every_tier]
 
-PRELUDE = """
-import ctypes, os, sys
-libc = ctypes.CDLL(None, use_errno=True)
-def call(nr, *args):
-    ctypes.set_errno(0)
-    r = libc.syscall(ctypes.c_long(nr), *(ctypes.c_long(a) if isinstance(a, int) else a for a in args))
-    return r if r >= 0 else -ctypes.get_errno()
-"""
+PRELUDE = DATA["prelude"]
 
 
 def test_every_probe_of_the_tier_holds(tier):
-    assert [(r.name, r.detail) for r in probe_tier(tier) if not r.ok] == []
+    probes = attack(start_at(tier, BUILTIN_HARNESSES), limits=True)
+    assert [(r.name, r.detail) for r in probes if not r.ok] == []
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers below are x86-64's")
@@ -70,31 +68,14 @@ def test_calls_of_another_numbering_kill(run):
 def test_no_program_is_executed_where_not_all_processes_are_counted(run, tier):
     if tier is not Tier.RESTRICTED:
         pytest.skip("this tier accounts for whole trees")
-    result = run(
-        "import os, subprocess\n"
-        "def attempt(f):\n"
-        "    try: f(); print('started')\n"
-        "    except OSError as error: print('refused')\n"
-        "attempt(lambda: subprocess.run(['/bin/true']))\n"
-        "attempt(lambda: os.execv('/bin/true', ['x']))\n"
-        "attempt(lambda: os.posix_spawn('/bin/true', ['x'], {}))\n"
-        "attempt(lambda: os.forkpty())"
-    )
+    result = run(DATA["executing"])
     assert result.stdout.split() == [b"refused"] * 4, result.stderr
 
 
 def test_a_tier_that_cannot_account_for_processes_refuses_them(run, tier):
     if tier is not Tier.RESTRICTED:
         pytest.skip("this tier accounts for whole trees")
-    result = run(
-        "import os, multiprocessing\n"
-        "def attempt(f):\n"
-        "    try: f(); print('started')\n"
-        "    except PermissionError as error: print('refused')\n"
-        "attempt(os.fork)\nattempt(lambda: multiprocessing.Process().start())\n"
-        "attempt(lambda: multiprocessing.Pool(1))\n"
-        "attempt(lambda: os.kill(-1, 0))\nattempt(lambda: os.kill(0, 0))"
-    )
+    result = run(DATA["forking"])
     assert result.stdout.split() == [b"refused"] * 5, result.stderr
 
 
@@ -107,14 +88,7 @@ def test_system_calls_that_start_processes_are_closed_where_they_are_refused(run
 
 
 def test_limits_cannot_be_raised(run):
-    result = run(
-        "import resource as r\n"
-        "for kind in (r.RLIMIT_AS, r.RLIMIT_CPU, r.RLIMIT_NOFILE, r.RLIMIT_FSIZE, r.RLIMIT_CORE):\n"
-        "    soft, hard = r.getrlimit(kind)\n"
-        "    try: r.setrlimit(kind, (soft, hard + 1)); print('raised')\n"
-        "    except (ValueError, OSError): print('refused')\n"
-        "r.setrlimit(r.RLIMIT_STACK, (64 << 20, r.RLIM_INFINITY))\n"
-    )
+    result = run(DATA["raising_limits"])
     assert result.stdout.split() == [b"refused"] * 5
     assert result.exit_code == 0, result.stderr
 
@@ -166,28 +140,14 @@ def test_a_run_changes_nothing_for_the_next(run):
 def test_nothing_of_an_earlier_run_is_in_memory(run):
     secret = b"the-secret-of-the-first-run"
     run(f"s = input(); print(s); print({secret!r})", secret * 100)
-    dump = (
-        "import ctypes, gc, os\n"
-        "own = 'own-' + str(6 * 7) + '-marker'\n"
-        "mincore = ctypes.CDLL(None).mincore\n"
-        "mebibytes = {id(o) >> 20 for o in gc.get_objects()} | {id(own) >> 20}\n"
-        "for page in (p << 20 | at for p in mebibytes for at in range(0, 1 << 20, 4096)):\n"
-        "    if mincore(ctypes.c_void_p(page), 4096, (ctypes.c_char * 1)()) == 0:\n"
-        "        os.write(1, ctypes.string_at(page, 4096))\n"
-    )
+    dump = DATA["dump"]
     result = run(dump, cpu_s=20, output_bytes=256 << 20)
     assert b"own-42-marker" in result.stdout, "the dump does not show the program's own memory"
     assert secret not in result.stdout
 
 
 def test_descriptors_are_the_expected_ones(run):
-    source = (
-        "import os\n"
-        "def is_open(fd):\n"
-        "    try: os.fstat(fd); return True\n"
-        "    except OSError: return False\n"
-        "print([fd for fd in range(300) if is_open(fd)])"
-    )
+    source = DATA["descriptors"]
     assert run(source).stdout == b"[0, 1, 2, 7]\n"
 
 
@@ -196,23 +156,7 @@ def test_the_hosts_files_are_as_before_after_an_attack_on_them(run, tmp_path):
     victim.write_text("mine")
     victim.chmod(0o640)
     before = victim.stat()
-    attempts = (
-        "os.chmod(p, 0o777)",
-        "os.truncate(p, 0)",
-        "os.utime(p, (1, 1))",
-        "os.unlink(p)",
-        "os.rename(p, p + 'x')",
-        "os.link(p, 'stolen')",
-        "os.open(p, os.O_RDONLY)",
-        "os.open(p, os.O_TRUNC)",
-        "os.open(p, os.O_WRONLY)",
-        "os.chown(p, 1, 1)",
-        "os.setxattr(p, 'user.x', b'x')",
-        "os.symlink(p, 'l') or open('l').read()",
-        "os.mkfifo(p + 'y')",
-        "os.listdir(os.path.dirname(p))",
-        "os.rmdir(os.path.dirname(p))",
-    )
+    attempts = DATA["attempts"]
     result = run(
         f"import os\np = {str(victim)!r}\nachieved = []\n"
         f"for attempt in {attempts!r}:\n"

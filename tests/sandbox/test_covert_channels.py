@@ -13,31 +13,13 @@ from whetstone.sandbox import RunLimits, Sandbox, Tier
 from whetstone.sandbox.script import script_job
 from whetstone.sandbox.streams import link_to_program
 
+SHARED = data_beside(__file__)
+
 pytestmark = pytest.mark.process
 
 BITS = 40
 LIMITS = RunLimits(cpu_s=20.0, memory_bytes=256 << 20, output_bytes=1 << 20, wall_s=120.0)
-COMMON = (
-    f"BITS = {BITS}\n"
-    + """
-import array, contextlib, ctypes, errno, fcntl, glob, mmap, os, socket, struct, sys
-FILE = os.__file__
-FOLDER = os.path.dirname(FILE)
-LIBRARY = sorted(glob.glob(FOLDER + "/*.py"))
-C = ctypes.CDLL(None, use_errno=True)
-ONES = lambda number: [bit for bit in range(BITS) if number >> bit & 1]
-
-def record(fd, command, kind, bit):
-    return fcntl.fcntl(fd, command, struct.pack("hhqqi4x", kind, 0, 100 + bit, 1, 0))
-
-def marked(command, bit):
-    found = record(os.open(FILE, os.O_RDONLY), command, fcntl.F_WRLCK, bit)
-    return struct.unpack("h", found[:2])[0] != fcntl.F_UNLCK
-
-def opened(path): return os.open(path, os.O_RDONLY)
-"""
-)
-SHARED = data_beside(__file__)
+COMMON = f"BITS = {BITS}\n" + SHARED["common"]
 SEND: str = SHARED["texts"]["send"]
 RECEIVE: str = SHARED["texts"]["receive"]
 

@@ -6,19 +6,18 @@ import sys
 
 import pytest
 
+from tests.beside import data_beside
 from whetstone.core.problem import Program
 from whetstone.judge import Judge
 from whetstone.sandbox import Profile, RunLimits, Sandbox, SandboxJob, Tier
+
+DATA = data_beside(__file__)
 
 pytestmark = pytest.mark.isolation
 
 LIMITS = RunLimits(cpu_s=5.0, memory_bytes=512 << 20, output_bytes=1 << 20)
 ORDER = "import json, os; print(json.dumps([list({'a', 'b', 'c', 'd', 'e', 'f'}), sorted(os.environ)]))"
-ECHO = {
-    "id": "demo/order",
-    "statement": "",
-    "tests": {"kind": "stdin", "cases": [{"input": "a b c d e f g h\n", "output": "?\n"}]},
-}
+ECHO = DATA["echo"]
 PRINT_SET = Program("python", "print(*set(input().split()))")
 
 

@@ -9,24 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.beside import data_beside
 from whetstone.sandbox import Profile, RunLimits, RunResult, Sandbox, SandboxJob, Tier
 from whetstone.sandbox.zygote.packages import without_packages
 
-READ_ALL = """
-import glob, os
-library = os.path.dirname(os.__file__)
-folders = [library + "/site-packages"]
-for top in ("/usr/lib", "/usr/local/lib", os.path.dirname(library)):
-    folders += glob.glob(top + "/python*/*-packages")
-for folder in folders:
-    for path in glob.glob(folder + "/*") + glob.glob(folder + "/*/*"):
-        try:
-            with open(path, "rb") as file:
-                file.read(1)
-            print(path)
-        except OSError:
-            pass
-"""
+DATA = data_beside(__file__)
+
+READ_ALL = DATA["read_all"]
 USE_THE_LIBRARY = """
 import colorsys, ctypes, decimal, lzma, sqlite3, tomllib, xml.dom.minidom, zoneinfo
 print(zoneinfo.ZoneInfo("UTC"), ctypes.CDLL(None).getpid() > 0, open(colorsys.__file__).read(1) != "")

@@ -2,7 +2,10 @@
 
 import pytest
 
+from tests.beside import data_beside
 from whetstone.sandbox import EndReason, RunLimits, Sandbox, SandboxJob, Tier
+
+DATA = data_beside(__file__)
 
 pytestmark = pytest.mark.isolation
 
@@ -35,13 +38,7 @@ def test_cpu_limit(run, source):
 @pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     "source",
-    [
-        "import time; time.sleep(60)",
-        "import os, time\nos.close(1); os.close(2); time.sleep(60)",
-        "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)",
-        "import threading; threading.Event().wait()",
-        "import sys; sys.stdout.close(); import signal; signal.pause()",
-    ],
+    DATA["waiting"],
     ids=["sleep", "closed", "stopped", "waiting", "pausing"],
 )
 def test_wall_limit(run, source):
@@ -50,43 +47,13 @@ def test_wall_limit(run, source):
     assert result.wall_s >= 0.3
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "x = bytearray(400 << 20)",
-        "x = []\nwhile True: x.append(bytearray(1 << 20))",
-        "x = [bytearray(1 << 20) for _ in range(200)]; del x",
-        "import mmap; m = mmap.mmap(-1, 400 << 20)\nfor i in range(0, 400 << 20, 4096): m[i] = 1",
-        "import mmap; m = mmap.mmap(-1, 400 << 20)\nfor i in range(0, 400 << 20, 1 << 20):\n"
-        "    m[i:i + (1 << 20)] = bytes(1 << 20); m.madvise(mmap.MADV_DONTNEED, i, 1 << 20)\n"
-        "import time; time.sleep(9)",
-        "x = bytearray(1 << 44)",
-        "x = 1 << (1 << 60)",
-        "def f(n): return f(n + 1)\nimport sys; sys.setrecursionlimit(1 << 30); f(0)",
-    ],
-    ids=[
-        "at-once",
-        "growing",
-        "spike",
-        "shared-map",
-        "shared-out-of-sight",
-        "address-space",
-        "integer",
-        "recursion",
-    ],
-)
+@pytest.mark.parametrize("source", DATA["filling"].values(), ids=DATA["filling"])
 def test_memory_limit(run, source):
     assert run(source, memory_mb=100, cpu_s=20).ended is EndReason.MEMORY_LIMIT
 
 
 def test_only_resident_memory_counts(run):
-    reserve = (
-        "import mmap, threading\n"
-        "m = mmap.mmap(-1, 2 << 30)\n"
-        "threading.stack_size(64 << 20)\n"
-        "ts = [threading.Thread(target=lambda: None) for _ in range(20)]\n"
-        "[t.start() for t in ts]; [t.join() for t in ts]\nprint('ok')"
-    )
+    reserve = DATA["reserve"]
     result = run(reserve, memory_mb=100)
     assert (result.ended, result.stdout) == (EndReason.EXITED, b"ok\n"), result.stderr
     assert 5 << 20 < result.peak_bytes < 100 << 20
@@ -104,12 +71,7 @@ def test_a_caught_memory_error_is_the_programs_business(run):
 
 @pytest.mark.parametrize(
     "source",
-    [
-        "while True: print('x' * 1000)",
-        "import os\nwhile True: os.write(2, b'x' * 1000)",
-        "import os\nwhile True: os.write(7, b'x' * 1000)",
-        "print('x' * 100_001, end='')",
-    ],
+    DATA["flooding"],
     ids=["stdout", "stderr", "result", "one-more-byte"],
 )
 def test_output_limit(run, source):

@@ -4,34 +4,17 @@ import os
 
 import pytest
 
+from tests.beside import data_beside
 from whetstone.sandbox import RunLimits, RunResult, Sandbox
 from whetstone.sandbox.script import LinkedCode, script_job, script_job_with_code
+
+DATA = data_beside(__file__)
 
 LIMITS = RunLimits(cpu_s=5.0, memory_bytes=512 << 20, output_bytes=1 << 16)
 LONG = "numbers = [" + ", ".join(f"'{n:x}'" for n in range(20_000)) + "]\n"
 # The result descriptor is the one a program did not open, above the standard streams.
-WRITE_RESULT = """
-import os
-def write_result(data):
-    for fd in range(3, 20):
-        try:  # a pipe of its own user's is a file that it can open, and read up
-            os.fchmod(fd, 0o666)
-            os.read(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK), 1 << 16)
-        except OSError:
-            pass
-        try:
-            os.write(fd, data)
-        except OSError:
-            pass
-"""
-FORGED = (
-    WRITE_RESULT
-    + """
-import marshal
-code = marshal.dumps(compile("print('forged')", __file__, "exec"))
-write_result(len(code).to_bytes(4, "little") + code)
-"""
-)
+WRITE_RESULT = DATA["write_result"]
+FORGED = WRITE_RESULT + DATA["forged"]
 
 
 def handing_out(sandbox: Sandbox, source: str, stdin: bytes = b"") -> tuple[RunResult, bytes]:

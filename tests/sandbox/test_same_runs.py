@@ -1,39 +1,18 @@
-"""Nothing that can be helped tells a program which run of its fork-server it is."""
+"""A run finds what every other run of the same program finds: numbers, counters, and its directory."""
+
+import json
 
 import pytest
 
+from tests.beside import data_beside
 from whetstone.sandbox import RunLimits, Sandbox, SandboxJob, Tier
+
+DATA = data_beside(__file__)
 
 pytestmark = [pytest.mark.process, pytest.mark.isolation]
 
 LIMITS = RunLimits(cpu_s=5.0, memory_bytes=512 << 20, output_bytes=1 << 20)
-NUMBERS = """
-import os, threading
-first, second = [], os.fork()
-if second == 0:
-    os._exit(0)
-thread = threading.Thread(target=lambda: first.append(threading.get_native_id()))
-thread.start(); thread.join()
-file = open('made', 'w')
-made = os.fstat(file.fileno())
-print(os.getpid(), os.getppid(), os.getpgid(0), os.getsid(0), first, second)
-print(os.stat('.').st_ino, os.stat('main.py').st_ino, made.st_ino)
-"""
-COUNTERS = """
-import gc, sys, types
-frame, found = sys._getframe(1), []
-while frame is not None:
-    found += [(name, value) for name, value in frame.f_locals.items() if isinstance(value, int)]
-    for name, value in frame.f_globals.items():
-        inner = vars(value).items() if isinstance(value, types.ModuleType) else ()
-        for name, value in [(name, value), *inner]:
-            if "zygote" in str(getattr(value, "__module__", "")) and hasattr(value, "cache_info"):
-                found.append((name, value.cache_info()))
-    frame = frame.f_back
-# A number that is drawn for each run is large, one that counts them is small.
-small = [(name, value) for name, value in found if not isinstance(value, int) or value < 1 << 12]
-print(small, gc.get_stats())
-"""
+NUMBERS, COUNTERS = DATA["numbers"], DATA["counters"]
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +40,20 @@ def test_the_fork_server_counts_nothing_where_its_runs_look(box: Sandbox) -> Non
     first = said(box, COUNTERS)
     assert b"harness" in first
     assert [said(box, COUNTERS) for _ in range(6)] == [first] * 6
+
+
+TRACES: dict[str, str] = DATA["traces"]
+
+
+def look(box: Sandbox) -> dict[str, object]:
+    return json.loads(said(box, DATA["look"]))
+
+
+@pytest.mark.parametrize("trace", TRACES)
+def test_the_next_run_sees_no_trace(box: Sandbox, trace: str) -> None:
+    if box.tier is Tier.RESTRICTED:
+        pytest.skip("its directory is the host's: emptied, with a host's numbers (see test_scratch_dir)")
+    before = look(box)
+    assert before == {**before, "names": ["main.py"], "mode": "0o40700", "odd_times": []}
+    box.run(SandboxJob("script", TRACES[trace].encode(), LIMITS))
+    assert look(box) == before

@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whetstone.sandbox.zygote.scratch_dir import empty_directory
+from whetstone.sandbox.zygote.tmp_dir import empty_directory
 
 names = st.sampled_from(["a", ".moved-1", ".moved-2", "b b", "ü\n", "-rf", "x" * 255])
 trees = st.recursive(

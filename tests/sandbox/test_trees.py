@@ -7,23 +7,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.beside import data_beside
 from tests.processes import descendants
 from whetstone.sandbox import EndReason, RunResult, Tier
+
+DATA = data_beside(__file__)
 
 pytestmark = pytest.mark.isolation
 
 Runner = Callable[..., RunResult]
 CPU_S = 0.3
 # Each child spins; the first process waits for what never comes.
-SPINNERS = """
-import os, signal, time
-{before}
-for _ in range({count}):
-    if os.fork() == 0:
-        {child}
-        while True: pass
-time.sleep(100)
-"""
+SPINNERS = DATA["spinners"]
 
 
 @pytest.fixture(autouse=True)
@@ -44,13 +39,7 @@ def nothing_is_left(whole_tree: None, run: Runner) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("before", "child"),
-    [
-        ("", ""),
-        ("", "os.setsid()"),
-        ("", "if os.fork(): os._exit(0)"),
-        ("signal.signal(signal.SIGCHLD, signal.SIG_IGN)", ""),
-        ("", "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))"),
-    ],
+    DATA["spinning"],
     ids=["children", "setsid", "daemons", "sigchld ignored", "signals blocked"],
 )
 def test_cpu_time_of_all_processes_counts_together(run: Runner, before: str, child: str) -> None:
@@ -60,15 +49,7 @@ def test_cpu_time_of_all_processes_counts_together(run: Runner, before: str, chi
 
 
 def test_cpu_time_of_processes_that_have_ended_counts(run: Runner) -> None:
-    source = (
-        "import os, time\n"
-        "while True:\n"
-        "    if os.fork() == 0:\n"
-        "        end = time.process_time() + 0.03\n"
-        "        while time.process_time() < end: pass\n"
-        "        os._exit(0)\n"
-        "    os.wait()"
-    )
+    source = DATA["ended_children"]
     result = run(source, cpu_s=CPU_S, wall_s=60)
     assert result.ended is EndReason.CPU_LIMIT
 
@@ -82,40 +63,18 @@ def test_a_fork_bomb_ends_at_the_limit_on_processes(run: Runner, child: str) -> 
 
 
 def test_processes_that_only_sleep_are_counted(run: Runner) -> None:
-    source = (
-        "import os, time\n"
-        "try:\n"
-        "    for _ in range(300):\n"
-        "        if os.fork() == 0: time.sleep(100)\n"
-        "except BlockingIOError: pass\n"
-        "time.sleep(100)"
-    )
+    source = DATA["sleeping"]
     assert run(source, wall_s=60, memory_mb=2000).ended is EndReason.PROCESS_LIMIT
 
 
 def test_memory_of_all_processes_counts_together(run: Runner) -> None:
-    source = (
-        "import os, time\n"
-        "for _ in range(5):\n"
-        "    if os.fork() == 0:\n"
-        "        x = bytearray(b'x') * (60 << 20)\n"
-        "        time.sleep(100)\n"
-        "time.sleep(100)"
-    )
+    source = DATA["filling"]
     assert run(source, memory_mb=200, wall_s=60).ended is EndReason.MEMORY_LIMIT
     assert run(source.replace("100", "0.5").replace("60 << 20", "6 << 20"), memory_mb=200).exit_code == 0
 
 
 def test_memory_that_processes_share_counts_once(run: Runner) -> None:
-    source = (
-        "import os, time\n"
-        "x = bytearray(b'x') * (100 << 20)\n"
-        "for _ in range(5):\n"
-        "    if os.fork() == 0:\n"
-        "        time.sleep(0.3); os._exit(0)\n"
-        "for _ in range(5): os.wait()\n"
-        "print('shared')"
-    )
+    source = DATA["sharing"]
     result = run(source, memory_mb=200)
     assert (result.ended, result.stdout) == (EndReason.EXITED, b"shared\n")
 
@@ -187,15 +146,7 @@ def test_a_pool_of_processes_computes(run: Runner) -> None:
 
 
 def test_a_child_that_fills_the_tmp_meets_an_error_and_leaves_it_empty(run: Runner) -> None:
-    source = (
-        "import os\n"
-        "if os.fork() == 0:\n"
-        "    try:\n"
-        "        for i in range(100): open(f'/tmp/{i}', 'wb').write(bytes(4 << 20))\n"
-        "    except OSError as error: print(error.strerror, flush=True)\n"
-        "    os._exit(0)\n"
-        "os.wait()"
-    )
+    source = DATA["filling_tmp"]
     assert run(source).stdout == b"No space left on device\n"
     assert run("import os; print(os.listdir('/tmp'))").stdout == b"['main.py']\n"
 

@@ -10,8 +10,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from whetstone.core.errors import SandboxUnavailable
-from whetstone.core.problem import Program
+from whetstone.core.errors import SandboxUnavailable, UserError
+from whetstone.core.problem import Problem, Program, StdinCase, StdinTests
 from whetstone.core.verdict import Verdict
 from whetstone.engine.cpu_flags import cpu_bf16_flags
 from whetstone.judge.api import Judge
@@ -22,10 +22,11 @@ from whetstone.judge.environments.environment import (
     named_environments,
 )
 from whetstone.judge.environments.installed import extras_of, version_of
-from whetstone.judge.languages.probe import probe_languages
-from whetstone.judge.languages.toolchains import Availability, found_languages
-from whetstone.sandbox.priority import supervisor_priority
+from whetstone.judge.languages.language import SUM_INPUT, SUM_OUTPUT
+from whetstone.judge.languages.table import LANGUAGES
+from whetstone.judge.languages.toolchains import Availability, available_languages, found_languages
 from whetstone.sandbox.probe import ProbeResult, probe
+from whetstone.sandbox.supervision import supervisor_priority
 
 PROJECT = "whetstone-rl"
 # In its own process, because the import of torch takes seconds and much memory, and can fail.
@@ -52,6 +53,7 @@ _PROGRAMS = {
     # A judge that trusts exit codes would accept this program.
     "program that exits with status 0": "import os\nos._exit(0)\n",
 }
+_SUM_PROBLEM = Problem("doctor/sum", "", StdinTests([StdinCase(SUM_INPUT, SUM_OUTPUT)]))
 _ACCEPTED, _REJECTED = {Verdict.ACCEPTED}, set(Verdict) - {Verdict.ACCEPTED, Verdict.JUDGE_ERROR}
 
 
@@ -206,3 +208,23 @@ def _torch_accelerators() -> Accelerators:
             present.devices, torch, present.fault or f"torch {torch} cannot use the accelerators"
         )
     return Accelerators(devices, torch)
+
+
+def probe_languages(judge: Judge) -> list[Availability]:
+    """Return each language with its version, or with what is missing or does not work."""
+    return [_probe_language(judge, found) if found.available else found for found in available_languages()]
+
+
+def _probe_language(judge: Judge, availability: Availability) -> Availability:
+    program = Program(availability.language, LANGUAGES[availability.language].probe_source)
+    try:
+        judged = judge.judge(_SUM_PROBLEM, program)
+    except UserError as error:
+        return Availability(availability.language, False, str(error))
+    if judged.accepted:
+        return availability
+    return Availability(
+        availability.language,
+        False,
+        f"{availability.detail}, but a sum was judged {judged.verdict.value}: {judged.reason}",
+    )

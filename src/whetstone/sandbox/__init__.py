@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from whetstone.sandbox.session import PythonSession, PythonSessions
     from whetstone.sandbox.session_run import CallEnd, SessionLimits, SessionResult
     from whetstone.sandbox.supervision import supervise
-    from whetstone.sandbox.tiers import detect_tier
     from whetstone.sandbox.zygote.lockdown import MAX_OPEN_FILES, MAX_TASKS
     from whetstone.sandbox.zygote.profile import TMP_BYTES, Profile
 
@@ -47,7 +46,6 @@ __all__ = [
     "SessionLimits",
     "SessionResult",
     "Tier",
-    "detect_tier",
     "supervise",
 ]
 
@@ -69,7 +67,6 @@ __getattr__ = lazy_names(
         "whetstone.sandbox.session_run": ["CallEnd", "SessionLimits", "SessionResult"],
         "whetstone.sandbox.cpu_starvation": ["LostTime"],
         "whetstone.sandbox.supervision": ["supervise"],
-        "whetstone.sandbox.tiers": ["detect_tier"],
         "whetstone.sandbox.zygote.lockdown": ["MAX_OPEN_FILES", "MAX_TASKS"],
         "whetstone.sandbox.zygote.profile": ["TMP_BYTES", "Profile"],
     },

@@ -21,7 +21,7 @@ from whetstone.sandbox.cgroup import Freezer, make_freezer, make_group
 from whetstone.sandbox.job import SandboxFault, Tier
 from whetstone.sandbox.process_table import ProcessTable
 from whetstone.sandbox.streams import PayloadFile
-from whetstone.sandbox.zygote import scratch_dir, wire
+from whetstone.sandbox.zygote import tmp_dir, wire
 from whetstone.sandbox.zygote.profile import PYTHON, Profile
 
 _BOOT = Path(__file__).parent / "zygote" / "boot.py"
@@ -49,7 +49,12 @@ class ForkServer:
         self._poller: select.poll | None = None
         self._polled_stop_fd: int | None = None
         self._names = {name: index for index, name in enumerate(harnesses)}
-        self.directory = _private_directory() if tier is Tier.RESTRICTED else ""
+        self.directory = ""
+        if tier is Tier.RESTRICTED:
+            # For the files of runs, in memory if possible, like the /tmp of a jail.
+            place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+            made = tempfile.mkdtemp(prefix=f"whetstone-{os.getpid()}-", dir=place)
+            self.directory = os.path.realpath(made)
         # Without namespaces, programs have one process, and those of compilers are identified by their group.
         self._group = make_group() if tier is not Tier.RESTRICTED else None
         self._freezer: Freezer | None = None
@@ -164,14 +169,8 @@ class ForkServer:
                 group.remove()
         if self.directory and os.path.isdir(self.directory):
             with contextlib.suppress(OSError):
-                scratch_dir.empty_directory(self.directory)
+                tmp_dir.empty_directory(self.directory)
             shutil.rmtree(self.directory, ignore_errors=True)
-
-
-def _private_directory() -> str:
-    """Make a directory for the files of runs, in memory if possible, like the /tmp of a jail."""
-    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    return os.path.realpath(tempfile.mkdtemp(prefix=f"whetstone-{os.getpid()}-", dir=place))
 
 
 def _spawn(request: str, control_fd: int, hash_seed: int | None) -> subprocess.Popen[bytes]:

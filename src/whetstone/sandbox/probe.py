@@ -97,7 +97,9 @@ _TREE_PROBES = (
 
 def probe(*, limits: bool) -> list[ProbeResult]:
     """Start every tier, then attack the strongest one that starts. ``limits``: also exceed its limits."""
-    results = [_landlock()]
+    version = landlock.version()
+    detail = f"interface version {version}" if version else "not in this kernel"
+    results = [ProbeResult("landlock", version > 0, detail)]
     strongest: ForkServer | None = None
     for tier in sorted(Tier, reverse=True):
         try:
@@ -110,15 +112,10 @@ def probe(*, limits: bool) -> list[ProbeResult]:
             strongest = server
         else:
             server.close()
-    return results if strongest is None else results + _attack(strongest, limits=limits)
+    return results if strongest is None else results + attack(strongest, limits=limits)
 
 
-def probe_tier(tier: Tier) -> list[ProbeResult]:
-    """Run all probes of one tier. Raises StartRefused if the machine does not offer it."""
-    return _attack(start_at(tier, BUILTIN_HARNESSES), limits=True)
-
-
-def _attack(server: ForkServer, *, limits: bool) -> list[ProbeResult]:
+def attack(server: ForkServer, *, limits: bool) -> list[ProbeResult]:
     """Run the attacks on the tier of a fork-server, which is closed afterwards."""
     try:
         with tempfile.TemporaryDirectory() as directory:
@@ -130,7 +127,10 @@ def _attack(server: ForkServer, *, limits: bool) -> list[ProbeResult]:
         results = _attack_results(result)
         results += [ProbeResult(f"counts {name}", True, who) for name, who in accounted.describe().items()]
         if not accounted.whole_tree:
-            results.append(_refused_process(server))
+            [result] = supervise([SandboxRun(server, SandboxJob(SCRIPT, _FORK, _LIMITS), 2)])
+            message = result.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            name = "a program cannot start a process"
+            results.append(ProbeResult(name, result.exit_code == 1, message or result.ended))
         return results + _limit_results(server) if limits else results
     except SandboxFault as fault:
         return [ProbeResult("sandbox", False, str(fault))]
@@ -147,19 +147,6 @@ def _limit_results(server: ForkServer) -> list[ProbeResult]:
         cost = f"{result.cpu_s:.2f} s CPU, {result.wall_s:.2f} s, {result.peak_bytes >> 20} MiB"
         results.append(ProbeResult(name, result.ended is expected, f"{result.ended}: {cost}"))
     return results
-
-
-def _refused_process(server: ForkServer) -> ProbeResult:
-    [result] = supervise([SandboxRun(server, SandboxJob(SCRIPT, _FORK, _LIMITS), 2)])
-    message = result.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-    return ProbeResult("a program cannot start a process", result.exit_code == 1, message or result.ended)
-
-
-def _landlock() -> ProbeResult:
-    version = landlock.version()
-    return ProbeResult(
-        "landlock", version > 0, f"interface version {version}" if version else "not in this kernel"
-    )
 
 
 def _attack_results(result: RunResult) -> list[ProbeResult]:

@@ -186,7 +186,10 @@ class ProcessTable:
         user, system, user_of_dead, system_of_dead = map(int, fields[11:15])
         threads = int(fields[17])
         # Ticks are coarse. The scheduler's figures are exact but omit threads that have ended.
-        exact_s = _on_cpu_s(ran) if threads == 1 else self._threads_s(pid)
+        exact_s = _on_cpu_s(ran)
+        if threads != 1:
+            schedstats = [self._read(f"{pid}/task/{tid}", "schedstat") for tid in _threads(pid, self._fd)]
+            exact_s = sum(map(_on_cpu_s, schedstats))
         cpu_s = max(exact_s, (user + system) / _TICKS_PER_S) + (user_of_dead + system_of_dead) / _TICKS_PER_S
         status = memory_file(pid, "status", self._fd)
         private, shared, swapped, tables, files = (kibibytes(status, name) << 10 for name in _COUNTED)
@@ -204,10 +207,6 @@ class ProcessTable:
             ready=fields[0] == RUNNING,
             computes=preempted(status),
         )
-
-    def _threads_s(self, pid: str) -> float:
-        threads = _threads(pid, self._fd)
-        return sum(_on_cpu_s(self._read(f"{pid}/task/{thread}", "schedstat")) for thread in threads)
 
     def stall(self, usage: TreeUsage) -> StallObservation:
         """Return what stalls the run, given the usage of its processes."""

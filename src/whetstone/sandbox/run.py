@@ -67,7 +67,9 @@ class SandboxRun:
         self.talk: RunPeer | None = None
         self.lost = lost
         self.ended = False
-        job = _with_preloaded_memory(job, server.loaded_bytes)
+        if server.loaded_bytes:  # the packages that the fork-server has preloaded are no memory of the run
+            memory_bytes = job.limits.memory_bytes + server.loaded_bytes
+            job = replace(job, limits=replace(job.limits, memory_bytes=memory_bytes))
         self._limits = job.limits
         self._number = number
         self._kill_reason: EndReason | None = None
@@ -225,10 +227,11 @@ class SandboxRun:
             raise SandboxFault("the fork-server did not answer in time")
         wall_clock = self._wall_clock
         wall_clock.record_lateness(now, self.next_tick)
-        if now >= wall_clock.deadline and wall_clock.is_over(
-            now, self._longest_wait(), self._start_time_or_now(now)
-        ):
-            self.kill(EndReason.STARVED if wall_clock.starved else EndReason.WALL_LIMIT)
+        if now >= wall_clock.deadline:
+            # A first process that the fork-server has not reported yet counts as started now.
+            start_time = now if self._meter is None else self._meter.start_time()
+            if wall_clock.is_over(now, self._longest_wait(), start_time):
+                self.kill(EndReason.STARVED if wall_clock.starved else EndReason.WALL_LIMIT)
         if self._exit_deadline is not None and now >= self._exit_deadline:
             self.kill(EndReason.KILLED)
         wait = TICK_S
@@ -245,10 +248,6 @@ class SandboxRun:
     def _longest_wait(self) -> ThreadWait:
         """Return how long the run had no core, as far as its living processes show."""
         return ThreadWait(0.0, False) if self._meter is None else self._meter.longest_wait(self._pid)
-
-    def _start_time_or_now(self, now: float) -> float:
-        """Return the start time of the first process; now, if the fork-server has not reported it yet."""
-        return now if self._meter is None else self._meter.start_time()
 
     def _measure(self, meter: TreeMeter) -> float:
         """Enforce tasks, CPU, memory and disk. Returns the seconds until the next reading.
@@ -406,13 +405,6 @@ class SandboxRun:
 
 def _was_killed(status: int) -> bool:
     return os.WIFSIGNALED(status) and os.WTERMSIG(status) == 9
-
-
-def _with_preloaded_memory(job: SandboxJob, loaded_bytes: int) -> SandboxJob:
-    """Return the job with additional memory for packages that the fork-server has preloaded."""
-    if not loaded_bytes:
-        return job
-    return replace(job, limits=replace(job.limits, memory_bytes=job.limits.memory_bytes + loaded_bytes))
 
 
 def disk_usage(directory: str) -> int:

@@ -10,11 +10,10 @@ from enum import StrEnum
 from whetstone.sandbox.accounting import TreeMeter
 from whetstone.sandbox.cpu_starvation import ThreadWait, WallClock
 from whetstone.sandbox.job import MOST_STARVED, EndReason, RunResult, SandboxFault
-from whetstone.sandbox.priority import supervisor_priority
 from whetstone.sandbox.run import FIRST_READING_S, TICK_S, SandboxRun
 from whetstone.sandbox.stopping import continue_all, stop_all
 from whetstone.sandbox.streams import Stream
-from whetstone.sandbox.supervision import drive, partner_grace
+from whetstone.sandbox.supervision import drive, partner_grace, supervisor_priority
 from whetstone.sandbox.zygote.run_session import ANSWER, CALL, DONE, ERROR
 
 # The longest source of a call. It must fit into the buffer of a socket, because sending it does not wait.

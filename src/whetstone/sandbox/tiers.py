@@ -69,10 +69,3 @@ def unavailable(wanted: Tier, reasons: Mapping[Tier, str]) -> SandboxUnavailable
         "Ask for a lower minimum tier, or allow user namespaces or Landlock here "
         "(`whetstone doctor` shows what each tier needs)."
     )
-
-
-def detect_tier() -> Tier:
-    """Return the strongest tier that works. Raises SandboxUnavailable if none does."""
-    server = start_strongest(BUILTIN_HARNESSES, min(Tier))
-    server.close()
-    return server.tier

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
-from . import jail, kernel, own_memory, scratch_dir, tmp_dir, wire
+from . import jail, kernel, own_memory, tmp_dir, wire
 from .kernel import CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS
 from .lockdown import RunLocation
 from .own_memory import OwnMemory
@@ -141,8 +141,17 @@ def enter(request: Request) -> tuple[RunLocation, _socket.socket, OwnMemory]:
     memory = OwnMemory()
     if not request.profile.execute:
         memory.descriptors.update(own_memory.open_ring())
-    _prefer_as_oom_victim()
-    table = _enter_jail(request.profile, owner) if request.jailed else None
+    # When memory runs out, the kernel must kill this process and its runs first, and not the judge.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+    table: int | None = None
+    if request.jailed:
+        try:
+            _socket.sethostname("sandbox")
+            table = jail.enter(request.profile)
+        except OSError as error:
+            raise kernel.refused_by("new root", error) from None
+        jail.mount_tmp(request.profile.tmp_bytes, *owner, execute=request.profile.execute)
     if table is not None:
         with contextlib.suppress(OSError):  # if we may not set the next process id, ids count up
             chooses = os.open(_LAST_PID, os.O_WRONLY | os.O_CLOEXEC, dir_fd=table)
@@ -170,23 +179,6 @@ def _join_group(request: Request) -> frozenset[str]:
     return frozenset(request.group_counts)
 
 
-def _prefer_as_oom_victim() -> None:
-    """Make the kernel kill this process and its runs first when memory runs out, and not the judge."""
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")
-
-
-def _enter_jail(profile: Profile, owner: tuple[int, int]) -> int | None:
-    """Enter the new root with a fresh /tmp. Returns a descriptor of the pid namespace's /proc, or None."""
-    try:
-        _socket.sethostname("sandbox")
-        table = jail.enter(profile)
-    except OSError as error:
-        raise kernel.refused_by("new root", error) from None
-    jail.mount_tmp(profile.tmp_bytes, *owner, execute=profile.execute)
-    return table
-
-
 def _become_supervisor(
     template_pid: int, requests: _socket.socket, request: Request, owner: tuple[int, int]
 ) -> NoReturn:
@@ -211,7 +203,7 @@ def _become_supervisor(
         profile = request.profile
         renew = partial(jail.renew_tmp, profile.tmp_bytes, *owner, execute=profile.execute)
     else:
-        clean_up = partial(scratch_dir.remove_directory, request.directory)
+        clean_up = partial(tmp_dir.remove_directory, request.directory)
     tmp_dir.serve_requests(template_pid, _socket.socket(fileno=0), renew, clean_up)
 
 

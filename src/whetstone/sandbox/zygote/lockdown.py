@@ -109,18 +109,17 @@ def run_limits(cpu_s: int, memory_bytes: int, execute: bool) -> ResourceLimits:
     # read from that how many runs there were.
     requested = (cpu_s, memory_bytes, execute)
     if _last_limits[0] != requested:
-        _last_limits[:] = requested, _run_limits(cpu_s, memory_bytes, execute=execute)
+        slack = _ADDRESS_SPACE_SLACK_OF_RUNTIMES if execute else _ADDRESS_SPACE_SLACK
+        address_space = 2 * memory_bytes + slack
+        _last_limits[:] = (
+            requested,
+            (
+                _limited(resource.RLIMIT_AS, address_space, address_space),
+                _limited(resource.RLIMIT_STACK, memory_bytes, _UNLIMITED),
+                _limited(resource.RLIMIT_CPU, cpu_s, cpu_s),
+            ),
+        )
     return _last_limits[1]
-
-
-def _run_limits(cpu_s: int, memory_bytes: int, *, execute: bool) -> ResourceLimits:
-    slack = _ADDRESS_SPACE_SLACK_OF_RUNTIMES if execute else _ADDRESS_SPACE_SLACK
-    address_space = 2 * memory_bytes + slack
-    return (
-        _limited(resource.RLIMIT_AS, address_space, address_space),
-        _limited(resource.RLIMIT_STACK, memory_bytes, _UNLIMITED),
-        _limited(resource.RLIMIT_CPU, cpu_s, cpu_s),
-    )
 
 
 def _limit_template(tmp_bytes: int, *, own_count: bool) -> None:

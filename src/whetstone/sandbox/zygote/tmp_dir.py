@@ -8,18 +8,21 @@ removes the files that the template process may not remove. It reads no data of 
 from __future__ import annotations
 
 import _socket
+import contextlib
 import ctypes
 import os
+import stat
 from collections.abc import Callable
 from typing import NoReturn
 
-from . import kernel, scratch_dir, wire
+from . import kernel, wire
 
 _PROGRAM_FILE = "main.py"
 _CHANGES = kernel.IN_CREATE | kernel.IN_DELETE | kernel.IN_MOVED
 _EVENTS = ctypes.create_string_buffer(4096)
 _RENEW, _RENEWED = b"r", b"."
 _MAX_TEXT = 500
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class PrivateDirectory:
@@ -32,7 +35,7 @@ class PrivateDirectory:
 
     def clear(self) -> None:
         """Remove the files of a run. Raises OSError."""
-        scratch_dir.empty_directory(self._path)
+        empty_directory(self._path)
         os.utime(self._path)
 
 
@@ -100,3 +103,60 @@ def _ask_for_fresh_tmp() -> None:
         raise kernel.StepRefused(
             answer.decode(errors="replace") or "the supervisor that mounts /tmp has exited"
         )
+
+
+def empty_directory(path: str) -> None:
+    """Remove everything in ``path``, whatever its names, modes and depth, but not ``path`` itself.
+
+    A hostile program has filled it. No link is followed out of it.
+    Nested directories are moved to the top instead of visited. A chain of a hundred thousand directories thus
+    needs no recursion and no further descriptors.
+    """
+    top = os.open(path, _DIRECTORY)
+    try:
+        os.fchmod(top, 0o700)
+        moved = 0
+        while names := os.listdir(top):
+            for name in names:
+                moved = _remove(top, name, moved)
+    finally:
+        os.close(top)
+
+
+def remove_directory(path: str) -> None:
+    """Remove a directory with everything in it, as far as that is possible."""
+    with contextlib.suppress(OSError):
+        empty_directory(path)
+        os.rmdir(path)
+
+
+def _remove(top: int, name: str, moved: int) -> int:
+    """Remove one entry of ``top``, and move its directories to ``top`` first. Returns the number of moves so
+    far."""
+    if not stat.S_ISDIR(os.lstat(name, dir_fd=top).st_mode):
+        os.unlink(name, dir_fd=top)
+        return moved
+    os.chmod(name, 0o700, dir_fd=top)
+    inner = os.open(name, _DIRECTORY, dir_fd=top)
+    try:
+        for child in os.listdir(inner):
+            if stat.S_ISDIR(os.lstat(child, dir_fd=inner).st_mode):
+                moved += 1
+                os.chmod(child, 0o700, dir_fd=inner)  # a directory must be writable to be moved
+                os.rename(child, _free_name(top, moved), src_dir_fd=inner, dst_dir_fd=top)
+            else:
+                os.unlink(child, dir_fd=inner)
+    finally:
+        os.close(inner)
+    os.rmdir(name, dir_fd=top)
+    return moved
+
+
+def _free_name(top: int, number: int) -> str:
+    name = f".moved-{number}"
+    while True:
+        try:
+            os.lstat(name, dir_fd=top)
+        except FileNotFoundError:
+            return name
+        name += "-"
