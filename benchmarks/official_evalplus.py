@@ -23,7 +23,7 @@ from whetstone.data.sources.rows import read_rows
 from whetstone.data.sources.source import import_rows
 from whetstone.data.sources.table import source_named
 from whetstone.data.validate.mutants import mutants
-from whetstone.judge.calling import Caller
+from whetstone_graders.calling import Caller
 from whetstone_graders.evalplus import EvalPlusTask, official_form, task_of
 
 _THEIR_RUN = """

@@ -13,8 +13,8 @@ import pytest
 
 from whetstone.core.problem import CallCase, CallTests, Problem, StdinCase, StdinTests
 from whetstone.judge import Judge
-from whetstone.judge.calling import Caller
 from whetstone_graders import COMPARISONS, evalplus, livecodebench
+from whetstone_graders.calling import Caller
 from whetstone_graders.evalplus import EvalPlusTask
 from whetstone_graders.form import OfficialForm
 

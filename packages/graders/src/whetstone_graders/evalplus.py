@@ -19,7 +19,7 @@ from msgspec import Struct
 from whetstone.core.literal import write_literal
 from whetstone.core.problem import AssertTests, CallCase, CallTests, Compare, Limits, Problem
 from whetstone.data.sources.plus_tests import plus_inputs
-from whetstone.judge.calling import Caller, CallFailed
+from whetstone_graders.calling import Caller, CallFailed
 from whetstone_graders.form import OfficialForm
 
 DATASETS = {"humanevalplus": "humaneval", "mbppplus": "mbpp"}

@@ -19,10 +19,10 @@ from whetstone.environments.prompt_text import reply_prefix
 from whetstone.environments.settings import EnvironmentSection
 from whetstone.environments.single_turn import SingleTurn
 from whetstone.judge import AsyncJudge
-from whetstone.judge.calling import Caller, CallFailed
 from whetstone.judge.extract import strip_thinking
 from whetstone.sandbox import SandboxFault
 from whetstone_graders import evalplus, livecodebench
+from whetstone_graders.calling import Caller, CallFailed
 from whetstone_graders.form import OfficialForm
 from whetstone_graders.sanitize import sanitized
 

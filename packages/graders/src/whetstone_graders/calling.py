@@ -1,7 +1,4 @@
-"""Call functions of programs in the sandbox, to compute the expected values of problems.
-
-Importers use it for rows with inputs and a reference, but without outputs. It does not judge.
-"""
+"""Call references in the sandbox, to compute the expected values of problems that have inputs only."""
 
 from __future__ import annotations
 
@@ -28,21 +25,6 @@ class Caller:
     def __init__(self, minimum_tier: str = "restricted") -> None:
         """Raises SandboxUnavailable if this machine does not offer the tier."""
         self._sandboxes = SandboxSet(Tier[minimum_tier.upper()])
-
-    def call(
-        self,
-        source: str,
-        function: str,
-        inputs: Sequence[Sequence[Any]],
-        *,
-        limits: Limits | None = None,
-    ) -> list[Any]:
-        """Return ``function(*arguments)`` for each of ``inputs``; see ``outcomes``. Raises CallFailed."""
-        values = self.outcomes(source, function, inputs, limits=limits)
-        for value in values:
-            if isinstance(value, CallFailed):
-                raise value
-        return values
 
     def outcomes(
         self,
