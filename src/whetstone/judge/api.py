@@ -123,7 +123,9 @@ class Judge(BlockingJudge):
         job_options = options_with(self._options, options)
         if program is None or not program.source.strip():
             verdict = (Verdict.NO_CODE, [], 0.0, self.isolation, "there is no program")
-            return _finished_future(Judgement(*verdict, environment=self.environment))
+            future: Future[Judgement] = Future()
+            future.set_result(Judgement(*verdict, environment=self.environment))
+            return future
         check_comparison(problem, self._modes)
         _check_languages(problem, program, self.isolation, self._environment)
         try:
@@ -192,9 +194,3 @@ def _check_languages(
         language = language_named(decides.language, whose)
         require(language, whose, environment)
         check_tier(language, isolation, whose)
-
-
-def _finished_future(judgement: Judgement) -> Future[Judgement]:
-    future: Future[Judgement] = Future()
-    future.set_result(judgement)
-    return future

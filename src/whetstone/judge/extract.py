@@ -258,7 +258,10 @@ class _Pieces:
         for name in names - self._needed:
             self._needed.add(name)
             for number in self._definitions.get(name, []):
-                heapq.heappush(self._offers, (self._distance(number), number, name))
+                # The nearest block before the best one is preferred, then the next one after it.
+                is_before = number < self._best
+                distance = self._best - number if is_before else len(self._candidates) + number
+                heapq.heappush(self._offers, (distance, number, name))
 
     def complete(self) -> None:
         """Choose blocks that define needed names until there are no more of them."""
@@ -266,10 +269,6 @@ class _Pieces:
             _, number, name = heapq.heappop(self._offers)
             if name not in self._defined and number not in self.chosen:
                 self.add(number)
-
-    def _distance(self, number: int) -> int:
-        # The nearest block before the best one is preferred, then the next one after it.
-        return self._best - number if number < self._best else len(self._candidates) + number
 
 
 def _other_program(text: str, tags: frozenset[str], language: Language) -> str | None:

@@ -89,10 +89,6 @@ def _fence_mark(text: str) -> str:
     return text[: len(text) - len(text.lstrip(text[0]))]
 
 
-def _is_tag(character: str) -> bool:
-    return character.isalnum() or character in "_+#-"
-
-
 def _first_tag(text: str) -> str:
     """Return the characters of a tag at the start of a text; empty if there are none."""
     match = _TAG.match(text)
@@ -190,7 +186,7 @@ def _fence_after_code(line: str) -> tuple[str, str, str] | None:
         return None
     text = line.rstrip(_BLANKS)
     end = len(text)
-    while end and _is_tag(text[end - 1]):
+    while end and (text[end - 1].isalnum() or text[end - 1] in "_+#-"):
         end -= 1
     tag, text = text[end:], text[:end].rstrip(_BLANKS)
     before = text.rstrip(text[-1:]) if text.endswith(("```", "~~~")) else text

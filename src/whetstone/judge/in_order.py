@@ -23,26 +23,6 @@ if TYPE_CHECKING:
 Pair = tuple[Problem | dict[str, Any], Program | None]
 
 
-def in_order(
-    submit: Callable[..., Future[Judgement]], pairs: Iterable[Pair], window: int, options: dict[str, Any]
-) -> Iterator[Judgement]:
-    """Submit each pair and yield the results in order, with at most ``window`` of them in flight.
-
-    If the iteration ends early, the remaining ones are cancelled.
-    """
-    in_flight: deque[Future[Judgement]] = deque()
-    try:
-        for problem, program in pairs:
-            in_flight.append(submit(problem, program, **options))
-            if len(in_flight) >= window:
-                yield in_flight.popleft().result()
-        while in_flight:
-            yield in_flight.popleft().result()
-    finally:
-        for future in in_flight:
-            future.cancel()
-
-
 class BlockingJudge(ABC):
     """A judge whose ``submit`` returns futures. A context manager, which can be used after a fork."""
 
@@ -69,8 +49,21 @@ class BlockingJudge(ABC):
             future.cancel()  # has an effect only when the wait was interrupted
 
     def judge_many(self, pairs: Iterable[Pair], **options: Any) -> Iterator[Judgement]:
-        """Judge all pairs and yield the judgements in input order. Reads only a little ahead."""
-        return in_order(self.submit, pairs, self.window, options)
+        """Judge all pairs and yield the judgements in input order. Reads only a little ahead.
+
+        If the iteration ends early, the remaining ones are cancelled.
+        """
+        in_flight: deque[Future[Judgement]] = deque()
+        try:
+            for problem, program in pairs:
+                in_flight.append(self.submit(problem, program, **options))
+                if len(in_flight) >= self.window:
+                    yield in_flight.popleft().result()
+            while in_flight:
+                yield in_flight.popleft().result()
+        finally:
+            for future in in_flight:
+                future.cancel()
 
     @abstractmethod
     def close(self) -> None:
@@ -121,7 +114,7 @@ async def awaited_in_order(
     window: int,
     options: dict[str, Any],
 ) -> AsyncIterator[Judgement]:
-    """The same as ``in_order``, for coroutines."""
+    """The same as ``BlockingJudge.judge_many``, for coroutines."""
     in_flight: deque[asyncio.Future[Judgement]] = deque()
     try:
         for problem, program in pairs:

@@ -49,7 +49,7 @@ from whetstone.judge.failure_cause import judged_despite_faults
 from whetstone.judge.kinds.call import judge_call
 from whetstone.judge.kinds.shared_process import SharedProcess, judge_in_shared_processes
 from whetstone.judge.kinds.stdin import judge_stdin
-from whetstone.judge.languages.table import language_named
+from whetstone.judge.languages.table import is_python
 from whetstone.judge.options import JudgeOptions
 from whetstone.judge.outcome import is_stopped, judge_failure
 from whetstone.judge.sandboxes import CodeState, SandboxSet
@@ -101,10 +101,6 @@ class JudgingObserver:
     def deadline_passed(self) -> DeadlinePassed | None:
         """Called after a run was stopped. Returns the passed deadline, or None to cancel the judgement."""
         return None
-
-
-def _is_python(program: Program) -> bool:
-    return not language_named(program.language, "the program").run
 
 
 def _too_long(program: Program) -> bool:
@@ -198,7 +194,7 @@ class _Runs:
         """Run all cases, and return the judgement on the program. Raises SandboxStopped."""
         remaining = [number for number in self._chosen if number not in self.settled]
         may_share = isinstance(self._problem.tests, AssertTests) or not self._options.fork_per_case
-        if may_share and _is_python(self._program) and not _too_long(self._program):
+        if may_share and is_python(self._program.language) and not _too_long(self._program):
             self._shared = judge_in_shared_processes(
                 self._sandboxes,
                 self._problem,

@@ -1,17 +1,23 @@
-"""The plain forms of objects whose class is not a builtin type: subclasses, views, and numbers of libraries.
+"""The plain forms of objects whose class is not a builtin type: subclasses, views, numbers, time zones.
 
 Standard library only and self-contained: the same file runs inside the sandbox and outside. An object is read
 through the methods of the builtin type that it is derived from, and a library is recognised by its name.
+
+The zone of a time becomes its offset at that time, and its name. So a time from a hostile process has no code
+of its own. A process that accepts objects also gets the key of a zone: later arithmetic then uses its rules.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, cast
+
+_MAX_ZONE_NAME = 100
+_MAX_OFFSET_DAYS = 1
 
 
 def record_fields(kind: type) -> tuple[str, ...] | None:
@@ -131,3 +137,47 @@ _VIEWS: dict[tuple[str, str], Callable[[Any], object]] = {
     ("sympy.core.numbers", "Rational"): lambda v: Fraction(int(v.p), int(v.q)),
     ("sympy.core.numbers", "Half"): lambda v: Fraction(1, 2),
 }
+
+
+def zone_key(zone: tzinfo | None) -> str | None:
+    """Return the key of a ZoneInfo; None for any other zone."""
+    kind = type(zone)
+    key = getattr(zone, "key", None) if (kind.__module__, kind.__name__) == ("zoneinfo", "ZoneInfo") else None
+    return key if type(key) is str else None
+
+
+def zone_parts(value: datetime | time) -> tuple[object, ...] | None:
+    """Return offset, name and key of the time zone of ``value``; None if it has none at that time.
+
+    Runs code of the zone, and raises whatever that raises.
+    """
+    offset = value.utcoffset() if value.tzinfo is not None else None
+    if offset is None:
+        return None
+    name = value.tzname()
+    name = str.__str__(name)[:_MAX_ZONE_NAME] if isinstance(name, str) else None
+    return (offset.days, offset.seconds, offset.microseconds, name, zone_key(value.tzinfo))
+
+
+def timezone_parts(value: timezone) -> tuple[object, ...]:
+    """Return offset and name of a fixed offset."""
+    offset = value.utcoffset(None)
+    return (offset.days, offset.seconds, offset.microseconds, value.tzname(None)[:_MAX_ZONE_NAME])
+
+
+def read_timezone(parts: tuple[Any, ...]) -> timezone:
+    """Return the fixed offset with these parts. Raises ValueError if they are malformed."""
+    match parts:
+        case (int() as days, int() as seconds, int() as microseconds, (str() | None) as name) if (
+            abs(days) <= _MAX_OFFSET_DAYS and 0 <= seconds < 86_400 and 0 <= microseconds < 1_000_000
+        ):
+            offset = timedelta(days, seconds, microseconds)
+            plain = timezone(offset)
+            # The name of an unnamed one is computed, and a given name would change its repr.
+            return (
+                plain
+                if name is None or name == plain.tzname(None)
+                else timezone(offset, name[:_MAX_ZONE_NAME])
+            )
+        case _:
+            raise ValueError("malformed time zone")

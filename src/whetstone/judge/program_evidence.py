@@ -53,8 +53,25 @@ class PythonEvidence:
 
     @cached_property
     def defined(self) -> frozenset[str]:
-        """The names that it binds at top level."""
-        return frozenset() if self.tree is None else _bound_names(self.tree)
+        """The names that its statements bind at top level."""
+        found: set[str] = set()
+        pending: list[ast.AST] = [] if self.tree is None else [*self.tree.body]
+        while pending:
+            node = pending.pop()
+            match node:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    found.add(name)
+                case ast.Import(names=names) | ast.ImportFrom(names=names):
+                    found.update(alias.asname or alias.name.partition(".")[0] for alias in names)
+                case ast.Name(id=name, ctx=ast.Store()) | ast.NamedExpr(target=ast.Name(id=name)):
+                    found.add(name)
+                case ast.Starred(value=value):
+                    pending.append(value)
+                case _:
+                    for name in _BINDING_FIELDS.intersection(node._fields):
+                        part = getattr(node, name)
+                        pending += cast("list[ast.AST]", part) if isinstance(part, list) else [part]
+        return frozenset(found)
 
     @cached_property
     def missing(self) -> frozenset[str]:
@@ -105,34 +122,6 @@ class PythonEvidence:
         indented = first[:1] in (" ", "\t") and self.parser.is_python(f"def _():\n{first}")
         returns = self.tree is not None and any(isinstance(node, ast.Return) for node in self.tree.body)
         return indented or returns
-
-
-def _bound_names(tree: ast.Module) -> frozenset[str]:
-    """Return the names that statements bind at top level."""
-    found: set[str] = set()
-    pending: list[ast.AST] = [*tree.body]
-    while pending:
-        node = pending.pop()
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                found.add(name)
-            case ast.Import(names=names) | ast.ImportFrom(names=names):
-                found.update(alias.asname or alias.name.partition(".")[0] for alias in names)
-            case ast.Name(id=name, ctx=ast.Store()) | ast.NamedExpr(target=ast.Name(id=name)):
-                found.add(name)
-            case ast.Starred(value=value):
-                pending.append(value)
-            case _:
-                pending += _binding_parts(node)
-    return frozenset(found)
-
-
-def _binding_parts(node: ast.AST) -> list[ast.AST]:
-    found: list[ast.AST] = []
-    for name in _BINDING_FIELDS.intersection(node._fields):
-        part = getattr(node, name)
-        found += cast("list[ast.AST]", part) if isinstance(part, list) else [part]
-    return found
 
 
 def does_something(tree: ast.Module) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from whetstone.core.errors import SandboxUnavailable
 from whetstone.judge.environments.environment import PackageEnvironment, default_environment
@@ -216,7 +217,7 @@ class SandboxSet:
         for sandbox in (self.programs, *self._others.values()):
             sandbox.close()
 
-    def __enter__(self) -> SandboxSet:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -24,7 +24,7 @@ from struct import Struct as Layout
 from struct import error as LayoutError
 from typing import Any, cast
 
-from whetstone.judge.aware_times import read_timezone
+from whetstone.judge.plain_forms import read_timezone
 
 MAX_DEPTH = 100
 # The name of an object may be this much deeper.

@@ -26,8 +26,14 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from whetstone.judge.aware_times import timezone_parts, zone_parts
-from whetstone.judge.plain_forms import base_value, crosses_by_name, plain_view, type_name
+from whetstone.judge.plain_forms import (
+    base_value,
+    crosses_by_name,
+    plain_view,
+    timezone_parts,
+    type_name,
+    zone_parts,
+)
 from whetstone.judge.set_order import in_canonical_order
 from whetstone.judge.value_reader import (
     COMPLEX,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from whetstone.core.problem import Checker, Program, ProgramChecker, PythonChecker, StandardChecker, StdinCase
+from whetstone.core.problem import Checker, Program, ProgramChecker, StandardChecker, StdinCase
 from whetstone.judge.answers.protocols import callable_event, event_of
 from whetstone.judge.answers.responsibility import (
     UNSURE,
@@ -36,7 +36,20 @@ def check(
     expected = test.output.encode("utf-8", "surrogatepass")
 
     def event_on(printed: bytes) -> Event:
-        return _run_checker(sandboxes, checker, test, printed, expected)
+        if isinstance(checker, StandardChecker):
+            accepted, reason = check_standard(checker.name, printed, expected)
+            # The checker cannot read the expected output.
+            if accepted is None:
+                return Event(CheckerEvent.BROKEN, reason)
+            return Event(CheckerEvent.ACCEPTED) if accepted else Event(CheckerEvent.REFUSED, reason)
+        if isinstance(checker, ProgramChecker):
+            return _run_program(sandboxes, checker, test, printed, expected)
+        text = printed.decode("utf-8", "replace")
+        payload = encode([checker.source, test.input, text, test.output])
+        result = sandboxes.python(SandboxRole.TESTS, checker.source).run(
+            harness_job("checker", payload, _LIMITS)
+        )
+        return callable_event(result, refused="refused by the problem's checker")
 
     def works() -> bool:
         return is_decision(event_on(expected)) or any(
@@ -47,32 +60,6 @@ def check(
     if event.kind in UNSURE:
         event = event_on(output)
     return decide_blame("checker", event, works, _UNPROVED)
-
-
-def _run_checker(
-    sandboxes: SandboxSet, checker: Checker, test: StdinCase, output: bytes, expected: bytes
-) -> Event:
-    if isinstance(checker, StandardChecker):
-        return _run_standard(checker, output, expected)
-    if isinstance(checker, ProgramChecker):
-        return _run_program(sandboxes, checker, test, output, expected)
-    return _run_python(sandboxes, checker, test, output)
-
-
-def _run_standard(checker: StandardChecker, output: bytes, expected: bytes) -> Event:
-    accepted, reason = check_standard(checker.name, output, expected)
-    # The checker cannot read the expected output.
-    if accepted is None:
-        return Event(CheckerEvent.BROKEN, reason)
-    return Event(CheckerEvent.ACCEPTED) if accepted else Event(CheckerEvent.REFUSED, reason)
-
-
-def _run_python(sandboxes: SandboxSet, checker: PythonChecker, test: StdinCase, output: bytes) -> Event:
-    """Run ``check`` in the sandbox for test code."""
-    text = output.decode("utf-8", "replace")
-    payload = encode([checker.source, test.input, text, test.output])
-    result = sandboxes.python(SandboxRole.TESTS, checker.source).run(harness_job("checker", payload, _LIMITS))
-    return callable_event(result, refused="refused by the problem's checker")
 
 
 def _run_program(

@@ -145,7 +145,9 @@ def _load_folder(folder: Path) -> PackageEnvironment:
     site = packages_folder(folder)
     found = installed_in(str(site))
     versions = {each.name: each.version for each in found}
-    if any(normal_name(name) == "whetstone-rl" for name in versions) or _contains_whetstone(site):
+    own_files = Path(os.path.realpath(__file__)).parents[2]
+    contains_own_files = (site / _OWN_PACKAGE).exists() or site in own_files.parents
+    if contains_own_files or any(normal_name(name) == "whetstone-rl" for name in versions):
         raise UserError(
             f"{folder}: Whetstone is installed there, and programs must not see its problem sets with their "
             "answers; give a virtual environment without it, such as one created with "
@@ -178,12 +180,6 @@ def packages_folder(folder: Path) -> Path:
             f"{_PYTHON}; make it with `python{_PYTHON} -m venv` (or: whetstone judge environment --help)"
         )
     return Path(os.path.realpath(site))
-
-
-def _contains_whetstone(site: Path) -> bool:
-    """Return whether Whetstone's own files are in this folder."""
-    ours = Path(os.path.realpath(__file__)).parents[2]
-    return (site / _OWN_PACKAGE).exists() or site in ours.parents
 
 
 def _modules_to_preload(found: list[InstalledDistribution], modules: list[str]) -> list[str]:

@@ -105,24 +105,16 @@ def _read(found: Distribution) -> InstalledDistribution:
     # An egg has its requirements in another file.
     if not needs and found.read_text("requires.txt") is not None:
         needs = found.requires or []
+    record = found.read_text("RECORD")
+    if record is None:
+        entries = {file.parts[0] for file in found.files or ()}
+    else:
+        entries = set(_TOP_NAME.findall(record))
+    always = [need for need in needs if "extra ==" not in need]
     return InstalledDistribution(
         header.get("Name") or found.name,
         header.get("Version") or found.version,
         os.path.realpath(str(found.locate_file(""))),
-        _required_names(needs),
-        _top_names(found),
+        [normal_name(match[0]) for need in always if (match := _PROJECT.match(need))],
+        sorted(entries - _NOT_PACKAGES),
     )
-
-
-def _required_names(needs: list[str]) -> list[str]:
-    always = [need for need in needs if "extra ==" not in need]
-    return [normal_name(match[0]) for need in always if (match := _PROJECT.match(need))]
-
-
-def _top_names(found: Distribution) -> list[str]:
-    record = found.read_text("RECORD")
-    if record is None:
-        names = {file.parts[0] for file in found.files or ()}
-    else:
-        names = set(_TOP_NAME.findall(record))
-    return sorted(names - _NOT_PACKAGES)

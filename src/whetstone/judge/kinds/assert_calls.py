@@ -301,8 +301,9 @@ def _evaluate(node: ast.expr, taken: Collection[str]) -> Any:
         case ast.Set(elts=items):
             return {_evaluate(item, taken) for item in items}
         case ast.Dict(keys=keys, values=values):
-            pairs = zip(keys, values, strict=True)
-            return {_evaluate(_dict_key(key), taken): _evaluate(value, taken) for key, value in pairs}
+            # The key of `**mapping` is None. Without it, there is a value too many, which raises ValueError.
+            pairs = zip([key for key in keys if key is not None], values, strict=True)
+            return {_evaluate(key, taken): _evaluate(value, taken) for key, value in pairs}
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
             value = _check_number(_evaluate(operand, taken))
             return -value if isinstance(sign, ast.USub) else +value
@@ -314,12 +315,6 @@ def _evaluate(node: ast.expr, taken: Collection[str]) -> Any:
             return _CONSTRUCTORS[name](*(_evaluate(item, taken) for item in items))
         case _:
             raise ValueError("not a constant")
-
-
-def _dict_key(key: ast.expr | None) -> ast.expr:
-    if key is None:
-        raise ValueError("not a constant")
-    return key
 
 
 def _apply(op: ast.operator, left: Any, right: Any) -> Any:

@@ -95,7 +95,10 @@ def _find_type_comparison(node: ast.AST, program: frozenset[str]) -> str | None:
             sides = [left, right]
         case _:
             return None
-    reads_type = any(_called_name(side) == "type" or _is_attribute(side, "__class__") for side in sides)
+    reads_type = any(
+        _called_name(side) == "type" or (isinstance(side, ast.Attribute) and side.attr == "__class__")
+        for side in sides
+    )
     named = next((side.id for side in sides if isinstance(side, ast.Name) and side.id in program), None)
     return f"compares the type of an object with `{named}` (use isinstance)" if reads_type and named else None
 
@@ -144,10 +147,6 @@ def _called_name(node: ast.AST) -> str:
     while isinstance(named, ast.Attribute):
         named, attributes = named.value, f".{named.attr}{attributes}"
     return named.id + attributes if isinstance(named, ast.Name) else ast.unparse(node.func)
-
-
-def _is_attribute(node: ast.AST, attribute: str) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == attribute
 
 
 def _refers_to_program(node: ast.AST, program: frozenset[str]) -> bool:

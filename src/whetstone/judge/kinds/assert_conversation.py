@@ -64,8 +64,10 @@ def run_units(
 ) -> Pair:
     """Run the units by calls if all of them are plain; otherwise see ``run_pair``."""
     plain = [asserts for unit in units if (asserts := plain_asserts(unit)) is not None]
-    request_bytes = sum(_max_link_bytes(one.request) for asserts in plain for one in asserts)
-    # Requests are sent without waiting, so all of them must fit into the buffer of the link.
+    # Requests are sent without waiting, so all of them must fit into the buffer of the link, each with the
+    # second request that may follow it.
+    most_more = 2 * LENGTH_BYTES + len(_TRUTH)
+    request_bytes = sum(len(one.request) + most_more for asserts in plain for one in asserts)
     if len(plain) < len(units) or request_bytes > MAX_REQUEST_BYTES:
         return run_pair(sandboxes, problem, units, source, expected)
     bounds = run_limits(problem.limits)
@@ -83,11 +85,6 @@ def run_units(
             return Pair(NOTHING_RAN, NOTHING_RAN, talk.outcomes, False, True, _NO_MESSAGES, fault)
         talk.finish()
     return Pair(NOTHING_RAN, ran, talk.outcomes, False, True, _NO_MESSAGES)
-
-
-def _max_link_bytes(request: bytes) -> int:
-    """Return the largest size of a request on the link, with the second request that may follow it."""
-    return 2 * LENGTH_BYTES + len(request) + len(_TRUTH)
 
 
 class AssertConversation:

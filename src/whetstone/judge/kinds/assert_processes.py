@@ -188,8 +188,12 @@ def run_pair(
         # If the program hangs, its own limit must end it.
         wall_s=outlasting(program_limits),
     )
+    # All code of the tests decides, because it may import other packages than the program.
+    tests = problem.tests
+    assert isinstance(tests, AssertTests)
+    codes = (tests.setup, tests.check or "", tests.unittest or "", *(tests.asserts or ()))
     imports = [f"import {module}" for unit in units for module, _ in unit["imports"].values()]
-    test_box = sandboxes.python(SandboxRole.TESTS, _test_source(problem), *imports)
+    test_box = sandboxes.python(SandboxRole.TESTS, *codes, *imports)
     program_box = sandboxes.python(SandboxRole.CALLED_BY_TESTS, source)
     near, far = link_to_program()
     with near, far:
@@ -210,14 +214,6 @@ def run_pair(
         except SandboxFault as fault:
             return Pair(NOTHING_RAN, NOTHING_RAN, *read_record(tested.harness_output()), fault)
     return Pair(results[0], results[1], *read_record(results[0].result))
-
-
-def _test_source(problem: Problem) -> str:
-    """Return all code of the tests, which may import other packages than the program."""
-    tests = problem.tests
-    if not isinstance(tests, AssertTests):
-        return ""
-    return "\n".join((tests.setup, tests.check or "", tests.unittest or "", *(tests.asserts or ())))
 
 
 def read_record(data: bytes) -> tuple[list[UnitOutcome], bool, bool, AnswerDigest | None]:

@@ -103,7 +103,24 @@ def _converse(
         if isinstance(started, CompileFailure):
             return _Conversation(None, Event(CheckerEvent.BROKEN, f"it does not compile: {started.reason}"))
         relay.interactor_end.detach()
-        interactor_result, ran = _run_both(*started, runnable, bounds, relay, interactor)
+        interactor_sandbox, interactor_job = started
+        interactor_run = interactor_sandbox.start(interactor_job)
+        try:
+            box, program_job = runnable.job(bounds, link=relay.program_end.fileno())
+            program_run = box.start(program_job)
+        except BaseException:
+            interactor_run.close()
+            interactor_run.server.kill()
+            raise
+        relay.program_end.detach()  # the sandbox closed it once the child had it
+        relay.started(program_run, interactor_run)
+
+        def grace(ended: RunResult) -> float | None:
+            """After the interactor ended, the program may run on only if it was accepted."""
+            event = _event(interactor, ended, saw_end=relay.saw_end)
+            return None if event.kind is CheckerEvent.ACCEPTED else 0.0
+
+        interactor_result, ran = supervise([interactor_run, program_run], grace)
         event = _event(interactor, interactor_result, saw_end=relay.saw_end)
         if relay.interactor_flooded and event.kind is not CheckerEvent.REFUSED:
             event = Event(CheckerEvent.FLOODED, "it wrote more than a program can be expected to read")
@@ -145,36 +162,6 @@ def _interactor_job(
         return runnable.job(limits, args=("input.txt", "log.txt", "answer.txt"), files=files, link=link)
     files["feedback/"] = b""
     return runnable.job(limits, args=("input.txt", "answer.txt", "feedback/"), files=files, link=link)
-
-
-def _run_both(
-    sandbox: Sandbox,
-    job: SandboxJob,
-    runnable: Runnable,
-    bounds: RunLimits,
-    relay: Relay,
-    interactor: Interactor,
-) -> tuple[RunResult, RunResult]:
-    """Run both to their end. Return the results of the interactor and the program.
-
-    After the interactor ended, the program may run on only if it was accepted.
-    """
-    interactor_run = sandbox.start(job)
-    try:
-        box, program_job = runnable.job(bounds, link=relay.program_end.fileno())
-        ran = box.start(program_job)
-    except BaseException:
-        interactor_run.close()
-        interactor_run.server.kill()
-        raise
-    relay.program_end.detach()  # the sandbox closed it once the child had it
-    relay.started(ran, interactor_run)
-
-    def grace(ended: RunResult) -> float | None:
-        return None if _event(interactor, ended, saw_end=relay.saw_end).kind is CheckerEvent.ACCEPTED else 0.0
-
-    results = supervise([interactor_run, ran], grace)
-    return results[0], results[1]
 
 
 def _event(interactor: Interactor, result: RunResult, *, saw_end: bool) -> Event:

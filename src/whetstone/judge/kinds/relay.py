@@ -97,7 +97,10 @@ class Relay:
         while not program.ended and (program.killed or time.monotonic() < deadline):
             if self._over.wait(_POLL_INTERVAL_S / 5):
                 return
-        dead = self.program_flooded or (program.ended and not _ended_well(program))
+        dead = self.program_flooded
+        if program.ended:
+            result = program.result()
+            dead |= result.ended is not EndReason.EXITED or result.exit_code != 0
         # After a crash, wait until the interactor has read all output and waits for more. Its decision then
         # does not depend on when the crash happened.
         polls_asleep = 0
@@ -129,11 +132,6 @@ class Relay:
             direction.join()
         self._near_program.close()
         self._near_interactor.close()
-
-
-def _ended_well(run: SandboxRun) -> bool:
-    result = run.result()
-    return result.ended is EndReason.EXITED and result.exit_code == 0
 
 
 def _is_asleep(pid: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from whetstone.core.problem import Checker, Problem, Program, StdinCase
+from whetstone.core.problem import Problem, Program, StdinCase
 from whetstone.core.verdict import CaseJudgement, Verdict, storable
 from whetstone.judge.answers.checkers import check
 from whetstone.judge.answers.responsibility import Blame, BlameDecision
@@ -69,22 +69,14 @@ def judge_python_sequence(
 def _judge_output(
     sandboxes: SandboxSet, problem: Problem, test: StdinCase, result: RunResult, output: bytes
 ) -> CaseJudgement:
-    """Compare the output of a program that ended normally."""
-    if problem.checker is not None:
-        return _judge_by_checker(sandboxes, problem, problem.checker, test, result, output)
-    right, reason = compare(output, test.output, problem.compare)
-    return case(result, Verdict.ACCEPTED if right else Verdict.WRONG_ANSWER, reason)
+    """Judge the output of a program that ended normally.
 
-
-def _judge_by_checker(
-    sandboxes: SandboxSet,
-    problem: Problem,
-    checker: Checker,
-    test: StdinCase,
-    result: RunResult,
-    output: bytes,
-) -> CaseJudgement:
-    """Judge by the checker alone. If its sandbox dies, only the checker runs again."""
+    A checker decides alone. If its sandbox dies, only the checker runs again.
+    """
+    checker = problem.checker
+    if checker is None:
+        right, reason = compare(output, test.output, problem.compare)
+        return case(result, Verdict.ACCEPTED if right else Verdict.WRONG_ANSWER, reason)
     expected = test.output.encode("utf-8", "surrogatepass")
 
     def reference_outputs() -> Iterator[bytes]:

@@ -20,7 +20,8 @@ from pathlib import Path
 from whetstone.sandbox.execute import File
 
 _MEMORY_BYTES = 64 << 20
-_DISK_BYTES = 1 << 30
+# The limit of the products on disk, over all workers and runs.
+DISK_BYTES = 1 << 30
 _MAX_KITS = 8
 _PUTS_PER_SWEEP = 64
 _DIGEST_BYTES = 32
@@ -29,17 +30,17 @@ _DIGEST_BYTES = 32
 class ArtifactStore:
     """Compiled products by key. An error of the disk counts as a miss: the compiler then runs again."""
 
-    def __init__(self, directory: Path | None, disk_bytes: int = _DISK_BYTES) -> None:
+    def __init__(self, directory: Path | None) -> None:
         """``directory`` None: memory only.
 
         Otherwise it becomes private; a folder of another user is not used.
         """
         self._memory: OrderedDict[str, bytes] = OrderedDict()
         self._memory_used = 0
-        self._disk_bytes = disk_bytes
         self._put_count = 0
         self._checked_kits: set[str] = set()
-        self._failed_kits: set[str] = set()
+        self.failed_kits: set[str] = set()
+        """The kits that this process could not build. It then compiles without them."""
         self._products_folder = _private_folder(directory, "products", 0o700)
         self.kits = _private_folder(directory, "kits", 0o755)
         """The folder of kits, which compilers may read; None where nothing can be kept."""
@@ -102,13 +103,13 @@ class ArtifactStore:
             for entry in os.scandir(self._products_folder)
         )
         used = sum(size for _, size, _ in found)
-        if used <= self._disk_bytes:
+        if used <= DISK_BYTES:
             return
         for _, size, path in found:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             used -= size
-            if used <= self._disk_bytes * 4 // 5:
+            if used <= DISK_BYTES * 4 // 5:
                 return
 
     def kit(self, key: str) -> Path | None:
@@ -144,24 +145,12 @@ class ArtifactStore:
             with contextlib.suppress(OSError):  # another worker was faster
                 folder.rename(self.kits / key)
             shutil.rmtree(folder, ignore_errors=True)
-            self._delete_old_kits()
+            kits = sorted((entry.stat().st_mtime, entry.path) for entry in os.scandir(self.kits))
+            for _, path in kits[:-_MAX_KITS]:
+                shutil.rmtree(path, ignore_errors=True)
         except OSError:
             return None
         return self.kit(key)
-
-    def mark_kit_failed(self, key: str) -> None:
-        """Note that this process could not build a kit. It then compiles without the kit."""
-        self._failed_kits.add(key)
-
-    def kit_has_failed(self, key: str) -> bool:
-        """Return whether this process could not build a kit."""
-        return key in self._failed_kits
-
-    def _delete_old_kits(self) -> None:
-        assert self.kits is not None
-        kits = sorted((entry.stat().st_mtime, entry.path) for entry in os.scandir(self.kits))
-        for _, path in kits[:-_MAX_KITS]:
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def _private_folder(directory: Path | None, name: str, mode: int) -> Path | None:

@@ -176,7 +176,7 @@ def _get_kit(sandboxes: SandboxSet, toolchain: Toolchain) -> str | None:
     commands = _fill_in(kit.commands, toolchain, {}, None)
     key = _product_key(toolchain, commands, json.dumps([kit.files, kit.keep]))
     folder = sandboxes.artifacts.kit(key)
-    if folder is None and not sandboxes.artifacts.kit_has_failed(key):
+    if folder is None and key not in sandboxes.artifacts.failed_kits:
         with _kit_lock(sandboxes.artifacts, key) as has_lock:
             # Another worker builds the kit. This program is compiled without it instead of waiting.
             if not has_lock:
@@ -186,7 +186,7 @@ def _get_kit(sandboxes: SandboxSet, toolchain: Toolchain) -> str | None:
             with sandboxes.kit_builder() as sandbox:
                 products = _run(sandbox, job, kit.keep)
             if isinstance(products, CompileFailure):
-                sandboxes.artifacts.mark_kit_failed(key)
+                sandboxes.artifacts.failed_kits.add(key)
                 return None
             folder = sandboxes.artifacts.put_kit(key, unpack_files(products, kit.keep))
     if folder is None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from whetstone.core.problem import Program
 from whetstone.core.verdict import CaseJudgement, Verdict
@@ -26,33 +25,6 @@ __all__ = ["CompileFailure", "Runnable", "prepare"]
 _MIB = 1 << 20
 _MAX_STACK_MB = 512
 _PROBE_LIMITS = RunLimits(cpu_s=10.0, memory_bytes=1 << 30, output_bytes=1 << 20)
-
-
-class Runnable(Protocol):
-    """A program that can run any number of times."""
-
-    def job(
-        self,
-        limits: RunLimits,
-        *,
-        stdin: bytes = b"",
-        args: Sequence[str] = (),
-        files: Mapping[str, bytes] | None = None,
-        link: int | None = None,
-    ) -> tuple[Sandbox, SandboxJob]:
-        """Return the sandbox to use and the job to start.
-
-        ``files`` are created in the working directory; a name that ends with ``/`` is an empty directory.
-        ``link``: a socket that becomes the program's standard input and output.
-        """
-        ...
-
-    def failure(self, result: RunResult) -> CaseJudgement | None:
-        """Return the judgement of a run that failed by itself; None for one that ended normally.
-
-        Raises NotExecuted if the program did not run at all.
-        """
-        ...
 
 
 def prepare(
@@ -118,7 +90,11 @@ class _PythonProgram:
         files: Mapping[str, bytes] | None = None,
         link: int | None = None,
     ) -> tuple[Sandbox, SandboxJob]:
-        """See ``Runnable.job``."""
+        """Return the sandbox to use and the job to start.
+
+        ``files`` are created in the working directory; a name that ends with ``/`` is an empty directory.
+        ``link``: a socket that becomes the program's standard input and output.
+        """
         self.new_code = None
         if args or files or link is not None:
             job = script_job(self.source, limits, stdin=stdin, args=args, files=files, link=link)
@@ -129,7 +105,7 @@ class _PythonProgram:
         return self.sandbox, job
 
     def failure(self, result: RunResult) -> CaseJudgement | None:
-        """See ``Runnable.failure``."""
+        """Return the judgement of a run that failed by itself; None for one that ended normally."""
         if self.new_code is not None:
             self.last_code.store(self.sandbox, self.source, self.new_code.code())
             self.new_code = None
@@ -158,7 +134,7 @@ class _NativeProgram:
         files: Mapping[str, bytes] | None = None,
         link: int | None = None,
     ) -> tuple[Sandbox, SandboxJob]:
-        """See ``Runnable.job``. The needs of the runtime are added to ``limits``."""
+        """See ``_PythonProgram.job``. The needs of the runtime are added to ``limits``."""
         language = self.toolchain.language
         memory_mb = max(limits.memory_bytes // _MIB, 1)
         stack_mb = max(min(memory_mb // 2, _MAX_STACK_MB), 1)
@@ -184,16 +160,20 @@ class _NativeProgram:
         return self.sandboxes.native(self.role, processes=language.processes), job
 
     def failure(self, result: RunResult) -> CaseJudgement | None:
-        """See ``Runnable.failure``."""
+        """Return the judgement of a run that failed by itself; None for one that ended normally.
+
+        Raises NotExecuted if the program did not run at all.
+        """
         if limit := limit_exceeded(result):
             return limit
         if why := execution_error(result.result):
             raise NotExecuted(f"the program could not be executed: {why}")
         failed = crashed(result)
-        if failed is not None and _mentions(result, self.toolchain.language.out_of_memory_messages):
+        messages = self.toolchain.language.out_of_memory_messages
+        if failed is not None and any(message.encode() in result.stderr for message in messages):
             return case(result, Verdict.MEMORY_LIMIT, "the runtime got no more memory")
         return failed
 
 
-def _mentions(result: RunResult, messages: Sequence[str]) -> bool:
-    return any(message.encode() in result.stderr for message in messages)
+Runnable = _PythonProgram | _NativeProgram
+"""A program that can run any number of times."""

@@ -119,18 +119,14 @@ def _materialise(value: Any) -> Any:
     return items
 
 
-def _star_imports(module: str) -> dict[str, object]:
-    """Return the names that ``from module import *`` binds, without names of builtins (operator.pow,
-    re.compile)."""
-    found = importlib.import_module(module)
-    public: list[str] = getattr(found, "__all__", None) or [name for name in vars(found) if name[:1] != "_"]
-    return {name: getattr(found, name) for name in public if not hasattr(builtins, name)}
-
-
 def _collect_names() -> dict[str, object]:
     names: dict[str, object] = {}
     for module in _STAR_MODULES:
-        names.update(_star_imports(module))
+        found = importlib.import_module(module)
+        own = [name for name in vars(found) if name[:1] != "_"]
+        public: list[str] = getattr(found, "__all__", None) or own
+        # Builtins keep their meaning (operator.pow, re.compile).
+        names.update({name: getattr(found, name) for name in public if not hasattr(builtins, name)})
     # A module wins over a member of the same name: `bisect.bisect_left`, `copy.deepcopy`, `datetime.date`.
     names.update({module: importlib.import_module(module) for module in _MODULES})
     return names

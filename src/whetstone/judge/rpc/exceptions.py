@@ -131,7 +131,9 @@ class Exceptions:
         self._count += 1
         self._sent[number] = error
         self._sent.pop(number - _MAX_SENT, None)
-        return [RAISED, [None, _builtin_base(type(error))], self._arguments(error), {}, number]
+        kinds = type(error).__mro__
+        base = next(kind.__name__ for kind in kinds if _BUILTIN.get(kind.__name__) is kind)
+        return [RAISED, [None, base], self._arguments(error), {}, number]
 
     def _arguments(self, error: BaseException) -> list[Any]:
         args = list(BaseException.__dict__["args"].__get__(error))
@@ -227,10 +229,6 @@ def _raised_by_test_code(trace: TracebackType | None) -> bool:
         trace = trace.tb_next
     code = trace.tb_frame.f_code
     return code.co_filename in TEST_FILES and code.co_code[trace.tb_lasti] == _RAISE
-
-
-def _builtin_base(kind: type) -> str:
-    return next(base.__name__ for base in kind.__mro__ if _BUILTIN.get(base.__name__) is base)
 
 
 def _subclass(label: str, base: type[BaseException]) -> type[BaseException]:

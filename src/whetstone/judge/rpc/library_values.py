@@ -13,7 +13,7 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any, cast
 
-from whetstone.judge.aware_times import zone_key
+from whetstone.judge.plain_forms import zone_key
 from whetstone.judge.value_reader import WireError
 
 _NUMPY_UNITS = frozenset({"Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as", "generic"})
@@ -175,14 +175,6 @@ def _read_decimal(text: Any) -> object:
     return Decimal(text)
 
 
-def _read_range(start: Any, stop: Any, step: Any) -> object:
-    return range(start, stop, step)
-
-
-def _struct_time_parts(value: Any) -> tuple[Any, ...]:
-    return (*tuple.__iter__(value), value.tm_zone, value.tm_gmtoff)
-
-
 _Describer = Callable[[Any], tuple[Any, ...]]
 # By module and name of the class, because this module must not import libraries.
 _DESCRIBERS: dict[tuple[str, str], _Describer] = {
@@ -191,7 +183,7 @@ _DESCRIBERS: dict[tuple[str, str], _Describer] = {
     ("builtins", "mappingproxy"): lambda v: ("mapping", [dict(v)]),
     ("builtins", "dict_keys"): lambda v: ("keys", [list(v)]),
     ("builtins", "dict_items"): lambda v: ("items", [dict(v)]),
-    ("time", "struct_time"): lambda v: ("struct_time", [_struct_time_parts(v)]),
+    ("time", "struct_time"): lambda v: ("struct_time", [(*tuple.__iter__(v), v.tm_zone, v.tm_gmtoff)]),
     ("array", "array"): lambda v: ("array", [v.typecode, v.tobytes()]),
     ("builtins", "memoryview"): lambda v: ("memory", [v.tobytes()]),
     ("numpy", "datetime64"): _describe_numpy_time,
@@ -226,5 +218,5 @@ _READERS: dict[str, Callable[..., object]] = {
     "na": lambda: _library("pandas").NA,
     "fraction": _read_fraction,
     "decimal": _read_decimal,
-    "range": _read_range,
+    "range": range,
 }

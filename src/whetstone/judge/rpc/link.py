@@ -301,18 +301,15 @@ def apply_changes(shared: list[Any], changed: object) -> None:
         if type(number) is not int or type(parts) is not list or not 0 <= number < len(shared):
             raise WireError("malformed changes")
         try:
-            _refill(shared[number], cast("list[Any]", parts))
+            item = shared[number]
+            if isinstance(item, dict):
+                refill(cast("dict[Any, Any]", item), dict(zip(parts[::2], parts[1::2], strict=True)))
+            else:
+                refill(item, bytes(parts) if isinstance(item, bytearray) else parts)
         except RecursionError:
             raise
         except Exception as error:
             raise WireError(f"malformed changes: {type(error).__name__}") from None
-
-
-def _refill(item: Any, parts: list[Any]) -> None:
-    if isinstance(item, dict):
-        refill(cast("dict[Any, Any]", item), dict(zip(parts[::2], parts[1::2], strict=True)))
-    else:
-        refill(item, bytes(parts) if isinstance(item, bytearray) else parts)
 
 
 def _error_reply(kind: str, *texts: str) -> bytes:

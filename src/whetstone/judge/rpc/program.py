@@ -19,7 +19,15 @@ from typing import Any, cast
 from whetstone.judge.plain_forms import record_fields
 from whetstone.judge.rpc.containers import KEPT, ContainerReference
 from whetstone.judge.rpc.files import SharedFiles, replace_root
-from whetstone.judge.rpc.library import describe_object, read_array, read_element, read_path
+from whetstone.judge.rpc.library import (
+    describe_object,
+    describe_record,
+    has_more_than_fields,
+    read_array,
+    read_element,
+    read_path,
+    read_record,
+)
 from whetstone.judge.rpc.library_values import read_value, read_zone
 from whetstone.judge.rpc.link import RAISED, RETURNED, ByName, LinkLost, Reference, RpcLink
 from whetstone.judge.rpc.loading import (
@@ -28,7 +36,6 @@ from whetstone.judge.rpc.loading import (
     load_program,
     write_all,
 )
-from whetstone.judge.rpc.named_tuples import describe_record, has_more_than_fields, read_record
 from whetstone.judge.rpc.operations import OPERATIONS
 from whetstone.judge.rpc.server_containers import ServerContainers
 from whetstone.judge.rpc.test_class_proxies import TestObject, make_proxy, number_of

@@ -18,10 +18,16 @@ from whetstone.judge.rpc.compiling import TestCodeError
 from whetstone.judge.rpc.containers import KEPT, ContainerReference
 from whetstone.judge.rpc.exceptions import Exceptions
 from whetstone.judge.rpc.files import SharedFiles
-from whetstone.judge.rpc.library import Array, describe_object, read_path, read_shape
+from whetstone.judge.rpc.library import (
+    Array,
+    describe_object,
+    describe_record,
+    read_path,
+    read_record,
+    read_shape,
+)
 from whetstone.judge.rpc.library_values import Unavailable, read_value, read_zone
 from whetstone.judge.rpc.link import RETURNED, LinkLost, Reference, RpcLink
-from whetstone.judge.rpc.named_tuples import describe_record, read_record
 from whetstone.judge.rpc.object_proxies import (
     RECORD_CLASSES,
     CallableHandle,
@@ -220,7 +226,9 @@ class Peer:
             return ["yours", number_of(value)]
         fields = record_fields(type(value))
         if fields is not None:
-            return self._export_record(cast("tuple[Any, ...]", value))
+            classes = classes_of(value)
+            described = describe_record(cast("tuple[Any, ...]", value))
+            return ["record", described, classes[0] if classes else None]
         self.strained = True
         for number, kind in self.exceptions.classes.items():
             if value is kind:
@@ -239,17 +247,14 @@ class Peer:
         if self.test_objects.owns(value):
             return ["object", *self.test_objects.describe(value)]
         if callable(value):
-            return ["callback", self._callback_number(value), _labels(value)]
+            known = self._callback_numbers.get(id(value))
+            if known is None:
+                known = self._callback_numbers[id(value)] = len(self.callbacks)
+                self.callbacks.append(value)
+            return ["callback", known, _labels(value)]
         reason = f"a value of type {type(value).__name__}, which has no plain form"
         # A container is only exported if it is nested too deeply, which a value of the program may cause.
         raise NotInert(reason) if type(value) in PLAIN_TYPES else _NoPlainForm(reason)
-
-    def _callback_number(self, value: Callable[..., Any]) -> int:
-        known = self._callback_numbers.get(id(value))
-        if known is None:
-            known = self._callback_numbers[id(value)] = len(self.callbacks)
-            self.callbacks.append(value)
-        return known
 
     def resolve(self, name: object, shared: list[Any]) -> object:
         """Return the object for a name that the program sent. Every part of the name is checked."""
@@ -329,10 +334,6 @@ class Peer:
                 self.caught = self.caught or error
                 self.on_request(error)
             return self.exceptions.describe(error)
-
-    def _export_record(self, value: tuple[Any, ...]) -> object:
-        classes = classes_of(value)
-        return ["record", describe_record(value), classes[0] if classes else None]
 
     def _record(self, described: list[Any], classes: list[Any], number: int | None) -> object:
         """Return a named tuple of the program, as an instance of a class created here for its classes."""

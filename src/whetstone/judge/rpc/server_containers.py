@@ -183,11 +183,11 @@ def _is_shareable(item: Any) -> bool:
     if len(item) > MAX_ELEMENTS:
         return False
     keys: Iterable[Any] = item if isinstance(item, (dict, set)) else ()
-    return all(type(key) in _PLAIN_KEYS or _is_plain(key) for key in keys)
-
-
-def _is_plain(key: Any) -> bool:
-    return type(key) is tuple and all(type(part) in _PLAIN_KEYS for part in key)
+    return all(
+        type(key) in _PLAIN_KEYS
+        or (type(key) is tuple and all(type(part) in _PLAIN_KEYS for part in cast("tuple[Any, ...]", key)))
+        for key in keys
+    )
 
 
 def _references(parts: list[Any], index: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import unittest
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from whetstone.judge.rpc.compiling import TestCodeError
@@ -47,9 +47,13 @@ def run_tests(unit: dict[str, Any], scope: dict[str, Any], module: str, explain:
     if unit["kind"] == "check":
         if "check" not in scope:
             raise TestCodeError("the test code defines no `check`")
-        _check_was_run(scope["check"](scope[unit["entry_point"]]))
+        returned = scope["check"](scope[unit["entry_point"]])
+        if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
+            kind = type(returned).__name__
+            raise TestCodeError(f"the test code returned a {kind}, so its assertions never ran")
     if unit["kind"] == "unittest":
-        return _run_unittests(_test_classes(scope.values(), module), explain)
+        cases = [v for v in scope.values() if isinstance(v, type) and issubclass(v, unittest.TestCase)]
+        return _run_unittests([case for case in cases if case.__module__ == module], explain)
     return ["passed", ""]
 
 
@@ -63,12 +67,11 @@ def _check_methods(loader: unittest.TestLoader, case: type[unittest.TestCase]) -
             raise TestCodeError(f"calling `{name}` does not run it, so its assertions never ran")
 
 
-def _run_unittests(classes: Iterable[type[unittest.TestCase]], explain: Explain) -> list[str]:
-    """Run the tests of ``classes`` until the first failure.
+def _run_unittests(case_classes: list[type[unittest.TestCase]], explain: Explain) -> list[str]:
+    """Run the tests of ``case_classes`` until the first failure.
 
     Return status and reason. Raises TestCodeError.
     """
-    case_classes = list(classes)
     loader = unittest.TestLoader()
     for case in case_classes:
         _check_methods(loader, case)
@@ -98,20 +101,6 @@ def _is_skipped(case: type[unittest.TestCase]) -> bool:
     owners = [case, *(getattr(case, name) for name in names)]
     marks = [bool(getattr(owner, "__unittest_skip__", False)) for owner in owners]
     return marks[0] or all(marks[1:])
-
-
-def _test_classes(values: Iterable[object], module: str) -> list[type[unittest.TestCase]]:
-    """Return the test classes among ``values`` that ``module`` defines itself."""
-    cases = [v for v in values if isinstance(v, type) and issubclass(v, unittest.TestCase)]
-    return [case for case in cases if case.__module__ == module]
-
-
-def _check_was_run(returned: object) -> None:
-    """Raise TestCodeError if a test returned a coroutine or generator, because its assertions did not run."""
-    if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
-        raise TestCodeError(
-            f"the test code returned a {type(returned).__name__}, so its assertions never ran"
-        )
 
 
 def failed_line(error: BaseException, code: str) -> str:

@@ -119,7 +119,11 @@ def _run_unit(
         peer.output = sys.stdout
         peer.fetch_output()
     if unit["seeds"]:
-        _seed_both(peer)
+        # The test's seeds apply to the program too, which has random generators of its own.
+        modules: list[Any] = [importlib.import_module("random"), sys.modules.get("numpy.random")]
+        for module in modules:
+            if module is not None and not isinstance(module.seed, partial):
+                module.seed = partial(_seed, peer, module.__name__, module.seed)
     scope = _create_scope(peer, unit)
     entry = unit["entry_point"]
     if entry and entry not in scope:
@@ -143,14 +147,6 @@ def _run_unit(
     if peer.caught is not None:
         return ["failed", f"the program caught a failed assertion: {peer.caught}"[:300]]
     return outcome
-
-
-def _seed_both(peer: Peer) -> None:
-    """Let the test's seeds apply to the program too, which has random generators of its own."""
-    modules: list[Any] = [importlib.import_module("random"), sys.modules.get("numpy.random")]
-    for module in modules:
-        if module is not None and not isinstance(module.seed, partial):
-            module.seed = partial(_seed, peer, module.__name__, module.seed)
 
 
 def _seed(peer: Peer, module: str, seed: Callable[..., None], *value: Any) -> None:

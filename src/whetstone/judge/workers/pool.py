@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from whetstone.core.errors import SandboxUnavailable, UserError
-from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
+from whetstone.core.verdict import Judgement, Verdict
 from whetstone.judge.environments.environment import PackageEnvironment, default_environment
 from whetstone.judge.failure_cause import DeathCount, NotJudged, harmless_program
 from whetstone.judge.values import WireError
@@ -246,7 +246,10 @@ class _WorkerSlot:
                 worker = self._ready_worker()
                 harmless = partial(self._judge_harmless_program, job, data, tried)
                 job.began = job.began or time.monotonic()
-                remaining = _with_refused(data, refused) if refused else data
+                remaining = data
+                if refused:  # another worker does not judge these cases again
+                    task = unpack(data, JudgeTask)
+                    remaining = pack(msgspec.structs.replace(task, refused=list(refused.values())))
                 interruption = partial(self._interruption, job)
                 return worker.judge(remaining, job.run_timeout_s, self._wake_fd, interruption, refused)
             except _FAULTS as fault:
@@ -296,8 +299,3 @@ class _WorkerSlot:
 def _no_evidence() -> bool:
     """Return that no harmless program ran, because no worker could be started."""
     return False
-
-
-def _with_refused(data: bytes, refused: dict[int, CaseJudgement]) -> bytes:
-    """Return the packed task for another worker, which does not judge the ``refused`` cases again."""
-    return pack(msgspec.structs.replace(unpack(data, JudgeTask), refused=list(refused.values())))

@@ -36,28 +36,38 @@ START_TIMEOUT_S = 120.0
 CLOSE_TIMEOUT_S = 10.0
 # The time within which a worker must answer an interruption.
 STOP_TIMEOUT_S = 10.0
+_MODULE = "whetstone.judge.workers.main"
 _SOURCE_ROOT = Path(__file__).resolve().parents[3]
 STOP = pack(Stop())
 
 
-class ChildProcess:
-    """A process that runs a module, and the channel to it. It is a new interpreter, no fork.
+class WorkerProcess:
+    """A judge worker and the channel to it. It is a new interpreter, no fork.
 
     Only one thread uses it. It must outlive the process, because the kernel ends a child together with the
     thread that started it.
     """
 
-    def __init__(self, module: str, setup: Setup) -> None:
-        """Start ``python -m module CHANNEL_FD SETUP``."""
+    def __init__(self, setup: Setup) -> None:
+        """Start it and wait until it serves. Raises SandboxUnavailable, LinkClosed, WireError."""
         self.channel, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, str(theirs.fileno()), msgspec.json.encode(setup).decode()],
+                [sys.executable, "-m", _MODULE, str(theirs.fileno()), msgspec.json.encode(setup).decode()],
                 stdin=subprocess.DEVNULL,
                 env=_environment(),
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # Ctrl-C must reach only the caller, which then closes the pool
             )
+        try:
+            answer = unpack(receive(self.channel, START_TIMEOUT_S), Ready, WorkerUnavailable)
+        except BaseException:
+            self.close()
+            raise
+        if isinstance(answer, WorkerUnavailable):
+            self.close()
+            raise SandboxUnavailable(answer.reason)
+        self.isolation = answer.isolation
 
     @property
     def pid(self) -> int:
@@ -85,23 +95,6 @@ class ChildProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-
-class WorkerProcess(ChildProcess):
-    """A judge worker."""
-
-    def __init__(self, setup: Setup) -> None:
-        """Start it and wait until it serves. Raises SandboxUnavailable, LinkClosed, WireError."""
-        super().__init__("whetstone.judge.workers.main", setup)
-        try:
-            answer = unpack(receive(self.channel, START_TIMEOUT_S), Ready, WorkerUnavailable)
-        except BaseException:
-            self.close()
-            raise
-        if isinstance(answer, WorkerUnavailable):
-            self.close()
-            raise SandboxUnavailable(answer.reason)
-        self.isolation = answer.isolation
 
     def judge(
         self,
@@ -156,11 +149,10 @@ class WorkerProcess(ChildProcess):
 
 
 def _environment() -> dict[str, str]:
-    """Return our environment with random hashes: a program that knew them could choose colliding keys."""
-    return {**os.environ, "PYTHONPATH": _python_path(), "PYTHONHASHSEED": "random"}
+    """Return our environment with random hashes: a program that knew them could choose colliding keys.
 
-
-def _python_path() -> str:
-    """Return a PYTHONPATH with which the worker imports this same package, even if it is not installed."""
+    With its PYTHONPATH, the worker imports this same package, even if that is not installed.
+    """
     inherited = os.environ.get("PYTHONPATH")
-    return os.pathsep.join([str(_SOURCE_ROOT), *([inherited] if inherited else [])])
+    path = os.pathsep.join([str(_SOURCE_ROOT), *([inherited] if inherited else [])])
+    return {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "random"}

@@ -151,7 +151,10 @@ def pack(message: Struct) -> bytes:
             _check_depth(message.problem.tests)
         # MessagePack raises these for an integer beyond 64 bits and for a lone surrogate.
         with contextlib.suppress(OverflowError, UnicodeEncodeError):
-            return _check_size(_MSGPACK + _encoder.encode(message))
+            data = _MSGPACK + _encoder.encode(message)
+            if len(data) > _MAX_MESSAGE:
+                raise NotInert(f"larger than {_MAX_MESSAGE >> 20} MiB")
+            return data
         builtins = msgspec.to_builtins(message, builtin_types=(bytes, bytearray), str_keys=False)
         return _VALUES + encode(builtins, max_bytes=_MAX_MESSAGE)
     except (TypeError, ValueError, RecursionError) as error:
@@ -167,12 +170,6 @@ def _check_depth(tests: CallTests) -> None:
 def _is_deeper(value: Any, levels: int) -> bool:
     items = value.values() if isinstance(value, dict) else value
     return levels < 0 or any(_is_deeper(item, levels - 1) for item in items if isinstance(item, _NESTING))
-
-
-def _check_size(data: bytes) -> bytes:
-    if len(data) > _MAX_MESSAGE:
-        raise NotInert(f"larger than {_MAX_MESSAGE >> 20} MiB")
-    return data
 
 
 def values_in(data: bytes, limit: int) -> int:
