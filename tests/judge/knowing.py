@@ -15,11 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.beside import data_beside
 from tests.judge.judge_processes import ENOUGH_S, waiting_mb
 from whetstone.judge.sandboxes import SandboxRole, SandboxSet
 from whetstone.sandbox import EndReason, RunResult, Sandbox, SandboxJob, Tier, supervise
 from whetstone.sandbox.run import SandboxRun
 from whetstone.sandbox.zygote import wire
+
+DATA = data_beside(__file__)
 
 NUMBER = re.compile(rb"run-\d{4}")
 SANDBOX_DIES, TESTS_DIE = "sandbox dies", "tests die"
@@ -27,7 +30,7 @@ SIZES_MB = {SANDBOX_DIES: 100, TESTS_DIE: 150}
 """How large a program is that waits for this to happen: nothing else below a fork-server is, asleep."""
 WAITS = {action: f"x = b'x' * ({size} << 20)\ntime.sleep(100)" for action, size in SIZES_MB.items()}
 # What a program does in one run; ``later``: once it has answered, when it would read what comes then.
-DOES = {
+DOES: dict[str, str] = {
     "crash": "raise ValueError('crash')",
     "exit": "os._exit(0)",
     "abort": "os.abort()",
@@ -41,25 +44,7 @@ DOES = {
 LATER = {
     f"wrong, then {name}": DOES[name] for name in ("spin", "exit", "abort", "memory", "close", SANDBOX_DIES)
 }
-HEAD = """
-import os, select, sys, time
-RUN = int("run-0000"[4:])
-PLAN = {plan!r}
-def act(case, given):
-    what = PLAN[min(RUN, len(PLAN)) - 1][case]
-    if what in DOES:
-        exec(DOES[what], globals())
-    if what in LATER:
-        sys.setprofile(lambda frame, event, called: later(what, event, called))
-    if what == "strain":
-        given.append(object())
-    return given[0] ** 2 + 7 if what == "right" else 0
-def later(what, event, called):
-    if event == "c_call" and getattr(called, "__name__", "") in ("read", "readline", "recv"):
-        sys.setprofile(None)
-        select.select([LINK], [], [])  # it shows that the answer was wrong: something comes, or the end
-        exec(LATER[what], globals())
-"""
+HEAD = DATA["head"]
 Plan = Sequence[tuple[str, ...]]
 
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+from tests.beside import data_beside
 from tests.judge.judge_problems import call_problem
 from whetstone.core.problem import COMPLETES_STARTER, AssertTests, Problem, problem_from
 from whetstone.environments.generated_cases import InvalidCases, read_cases
@@ -23,6 +24,8 @@ from whetstone.environments.settings import EnvironmentSection
 from whetstone.environments.single_turn import program_of
 from whetstone.judge.extract import answer_part, extract_program, strip_thinking
 from whetstone.judge.languages.table import java_names
+
+DATA = data_beside(__file__)
 
 PROBLEM = problem_from(call_problem("f", ([1], 2)))
 COMPLETED = Problem(
@@ -59,21 +62,7 @@ READERS: dict[str, Callable[[str], object]] = {
 """All that is done with the text of a reply on the trusted side, by name."""
 
 # In a repeated unit, @ stands for the number of the repetition.
-TOKENS = [
-    *("```", "~~~", "````", "`", "```python", "```cpp", "```text", "```\n", "'''python\n", '"""', "'''"),
-    *(" ", "\n", "\t", "\r", "\x0c", "\xa0", "\u3000", "\ufeff", "\u0301", "\u4e2d", "\0", "\\", "\\\n"),
-    *("x", "a@", "a@ = 1\n", "a@;", "9", "0x", "1.", "1e", "_", "é"),
-    *("(", ")", "[", "]", "{", "}", ",", ":", ";", ".", "=", "==", "*", "@@", "!", "#", "->", "<", ">", "|"),
-    *('"', "'", 'f"', "f'{", "b'", "r'", "{a}", "if ", "else", "elif x:\n", "for x in ", "while "),
-    *("def f(x):\n", "def a@(): return a@\n", "    return x\n", "return ", "lambda:", "lambda x@:"),
-    *("class A:\n", "async ", "await ", "yield ", "import ", "from ", "as ", "global ", "del ", "with "),
-    *("match x:\n", "case ", "try:\n", "finally:\n", "except:\n", "not ", "and ", "in ", "is ", "assert "),
-    *("raise ", "pass\n", "type x = ", "input(", "stdin", "print(", "open(0", "os.read(0", "main("),
-    *("#include ", "fn ", "use ", "class Test", "import unittest\n", "from __future__ import a\n", ">>> "),
-    *("patch(", "prose that follows. ", "Done", "<think>", "</think>", "<answer>", "</answer>", "</s>"),
-    *("<|im_end|>", "[PYTHON]", "[/PYTHON]", "<pre><code", ' class="language-', "</code></pre>"),
-    *('{"inputs": ', '"outputs": [', "1, ", "/*", "*/", "//"),
-]
+TOKENS = DATA["tokens"]
 
 
 @dataclass(frozen=True)

@@ -4,37 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from tests.beside import data_beside
 from tests.judge.judge_problems import assert_problem, python
 from whetstone.judge import Judge, Verdict
 from whetstone.judge.kinds.assert_code import NotSeparable, refuse_inseparable
 
-VALUE = """
-import asyncio, dataclasses, os
-class Base: pass
-class V(Base):
-    def __init__(self, x=0): self.x = x
-    def ask(self): return input()
-    def home(self): return os.environ['HOME']
-    async def later(self): return self.x
-@dataclasses.dataclass
-class D:
-    a: int = 1
-def kept(function): return function
-"""
-CANNOT = {
-    "class W(V):\n    pass\nassert W(1).x == 1": "derives a class from `V`",
-    "assert type(V(1)) is V": "compares the type",
-    "assert V.__mro__[1] is Base": "reads `V.__mro__`",
-    "assert kept.__code__.co_argcount == 1": "reads `kept.__code__`",
-    "import asyncio\nassert asyncio.run(V(3).later()) == 3": "awaits",
-    "import inspect\nassert inspect.isclass(V)": "calls inspect.isclass",
-    "import dataclasses\nassert dataclasses.asdict(D(2)) == {'a': 2}": "calls dataclasses.asdict",
-    "from unittest.mock import patch\nwith patch('builtins.input', return_value='z'):\n"
-    "    assert V().ask() == 'z'":
-    "replaces `builtins.input` by a mock",
-    "import io, sys\nsys.stdin = io.StringIO('q\\n')\nassert V().ask() == 'q'": "sets `sys.stdin`",
-    "import os\nos.environ['HOME'] = 'x'\nassert V().home() == 'x'": "sets `os.environ['HOME']`",
-}  # fmt: skip
+DATA = data_beside(__file__)
+
+VALUE = DATA["value"]
+CANNOT = DATA["cannot"]  # fmt: skip
 
 
 @pytest.mark.drawn(4)

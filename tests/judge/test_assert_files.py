@@ -35,24 +35,7 @@ def test_both_sides_have_the_same_files(tier_judge: Judge) -> None:
 
 
 def test_a_database_is_open_on_both_sides(judge: Judge) -> None:
-    code = """
-import os, sqlite3
-books = Books('books.db')
-db = sqlite3.connect('books.db')
-books.add('one')
-assert db.execute('SELECT title FROM books').fetchall() == [('one',)]
-db.execute("INSERT INTO books (title) VALUES ('two')")
-db.commit()
-books.add('three')
-assert books.titles() == ['one', 'two', 'three']
-assert db.execute('SELECT count(*) FROM books WHERE id > 1').fetchone() == (2,)
-db.execute('DROP TABLE books')
-db.commit()
-db.close()
-books.close()
-os.remove('books.db')
-assert Books('books.db').titles() == []
-"""
+    code = DATA["files_test"]
     judgement = judged(judge, DATABASE, [code])
     assert judgement.accepted, judgement.reason
 

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.beside import data_beside
 from tests.judge.judge_problems import AMPLE_LIMITS, LIMITS, assert_problem, python
 from whetstone.judge import Judge, Verdict
+
+DATA = data_beside(__file__)
 
 COUNT = 4
 ADD = assert_problem(asserts=[f"assert add({n}, {n + 1}) == {2 * n + 1}" for n in range(COUNT)])
@@ -53,13 +56,7 @@ def test_a_refused_assert_is_not_tried_again(judge: Judge) -> None:
 
 @pytest.mark.parametrize(
     ("when_two", "verdict"),
-    [
-        ("while True: pass", "time_limit"),
-        ("import os; os._exit(0)", "runtime_error"),
-        ("import os; os.kill(os.getpid(), 9)", "runtime_error"),
-        ("import sys; sys.exit()", "runtime_error"),
-        ("global kept; kept = bytearray(600 << 20)", "memory_limit"),
-    ],
+    DATA["ends_the_process"],
 )
 def test_an_assert_that_ends_the_process_costs_only_itself(judge: Judge, when_two: str, verdict: str) -> None:
     source = f"def add(a, b):\n    if a == 2:\n        {when_two}\n    return a + b"

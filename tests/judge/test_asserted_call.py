@@ -83,7 +83,7 @@ def test_tolerances_keep_their_names() -> None:
     assert read_assertion(expression("math.isclose(f(1), 2)")).function == "math.isclose"
 
 
-def test_the_reader_decides_what_a_constant_is() -> None:
+def test_the_caller_of_the_reader_evaluates_constants() -> None:
     def evaluate(node: ast.expr) -> Any:
         return {1, 2} if ast.unparse(node) == "set([1, 2])" else ast.literal_eval(node)
 

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.beside import data_beside
 from tests.judge.judge_problems import assert_problem, python
-from whetstone.core.errors import SandboxUnavailable
+from tests.tiers import ALL_TIERS, skip_unless_offered
 from whetstone.core.problem import AssertTests, problem_from
 from whetstone.judge import Judge, Verdict
 from whetstone.judge.answers.inert import read_one
@@ -22,6 +23,8 @@ from whetstone.judge.kinds.assert_conversation import AssertConversation, is_jud
 from whetstone.judge.kinds.assert_processes import described_unit
 from whetstone.judge.values import WireError, encode
 from whetstone.sandbox import Tier
+
+DATA = data_beside(__file__)
 
 CHECK = "def check(candidate):\n    "
 SCALARS = st.one_of(
@@ -116,23 +119,7 @@ def test_a_value_is_as_true_as_it_was(value: object) -> None:
 
 @pytest.mark.parametrize(
     "test",
-    [
-        "assert f(1) == 2",
-        "assert 2 == f(1)",
-        "assert f([1, (2, 3)], k={'a': {1}}) == {'x': [None, -1.5]}, 'told'",
-        "assert f() is None",
-        "assert not f('x')",
-        "assert f(1)\nassert f(2) != 3",
-        "import math\nassert math.isclose(f(2), 1.5, rel_tol=1e-3)",
-        "assert f(3 * 5 * 7, -2 ** 3, [0] * 9, 'a' + 'b') == 10 ** 9",
-        "assert set(f(1)) == set([2, 3])",
-        "assert (4, 5) == tuple(f(1))",
-        "assert len(f(1)) != 2",
-        "assert abs(f(1) - 2.0 / 3.0) < 1e-6",
-        "assert abs(2 - f(1)) <= 1",
-        "assert f(1) == 2, 'told: ' + str(f(1))",
-        "assert f(1) == 2, f'{len(f(1))} %s' % 'told'",
-    ],
+    DATA["only_compare"],
 )
 def test_asserts_that_only_compare_are_judged_by_calls(test: str) -> None:
     assert asserts(test)
@@ -141,37 +128,7 @@ def test_asserts_that_only_compare_are_judged_by_calls(test: str) -> None:
 @pytest.mark.parametrize(
     "test",
     [
-        "x = f(1)\nassert x == 2",
-        "assert f(1) == f(2)",
-        "assert f(g(1)) == 2",
-        "assert sorted(f(1), reverse=True) == [2]",
-        "assert set(set(f(1))) == {2}",
-        "assert set(f(1)) == set(f(2))",
-        "assert abs(f(1) - f(2)) < 1e-6",
-        "assert abs(f(1)) < 1e-6",
-        "def set(x): return {2}\nassert set(f(1)) == {2}",
-        "assert f(1) == 2 == f(3)",
-        "assert f(1) == g",
-        "assert f(1) is 2",
-        "assert f(*[1]) == 2",
-        "assert f(**{'a': 1}) == 2",
-        "assert f.g(1) == 2",
-        "assert f(1) == 2, g.h",
-        "assert f(1) == 2, print(f(1))",
-        "assert f(1) == 10 ** 10 ** 10",
-        "assert f(1) == 1 << 70",
-        "assert f(1) == 'x' * 10 ** 9",
-        "assert f([[0] * 9] * 9) == 1",
-        "assert f(1) == 1 / 0",
-        "assert f(1) == 1e999 - 1e999",
-        "import f\nassert f(1) == 2",
-        "from math import *\nassert f(1) == 2",
-        "assert (yield f(1)) == 2",
-        "assert f(1) < 2",
-        "if f(1): assert f(2) == 3",
-        "assert False",
-        "math = f\nassert math.isclose(f(1), 2.0)",
-        "import math\nassert math.isclose(f(1), 2.0, rel_tol=-1)",
+        *DATA["do_more"],
         "assert f(1) == " + "'" + "x" * 300_000 + "'",
     ],
 )
@@ -181,15 +138,7 @@ def test_asserts_that_do_more_have_a_test_process(test: str) -> None:
 
 @pytest.mark.parametrize(
     "check",
-    [
-        "def check(candidate, other=1):\n    assert candidate(1) == 2",
-        "def check(candidate):\n    for n in [1]: assert candidate(n) == 2",
-        "def check(candidate):\n    assert candidate(1) == 2\nassert f(3) == 4",
-        "@staticmethod\ndef check(candidate):\n    assert candidate(1) == 2",
-        "async def check(candidate):\n    assert candidate(1) == 2",
-        "def check(*candidate):\n    assert candidate(1) == 2",
-        "def check(candidate):\n    pass",
-    ],
+    DATA["checks_that_do_more"],
 )
 def test_a_check_that_does_more_has_a_testing_process(check: str) -> None:
     assert not is_judged_by_calls(problem_from(assert_problem(check=check, entry_point="f")))
@@ -257,16 +206,7 @@ def test_no_message_makes_the_judge_raise_wait_or_accept_a_wrong_answer(
 
 @pytest.mark.parametrize(
     "test",
-    [
-        "assert f(5)",
-        "assert not f(5)",
-        "assert f(5) is None",
-        "assert f(5) != 6",
-        "assert f(5) == 6",
-        "assert abs(f(5) - 6.0) < 1e-6",
-        "import math\nassert math.isclose(f(5), 6.0)",
-        "assert len(f(5)) != 1",
-    ],
+    DATA["of_no_bytes"],
 )
 def test_an_answer_of_no_bytes_is_no_answer(test: str) -> None:
     near, far = socket.socketpair()
@@ -290,21 +230,7 @@ def test_a_flood_ends_the_conversation(junk: bytes) -> None:
 
 
 SECRET = "a8f3e1"
-SEARCHES = [
-    # What there is in frames, in the collector's sight, and in all memory that it can read.
-    "import sys\ndef f(n):\n    frame = sys._getframe()\n    while frame:\n"
-    "        for value in [*frame.f_locals.values(), *frame.f_globals.values()]:\n"
-    "            if n in repr(value)[:9000]: return n + repr(value).split(n)[1][:6]\n"
-    "        frame = frame.f_back\n    return ''",
-    "import gc\ndef f(n):\n    for value in gc.get_objects():\n        for part in gc.get_referents(value):\n"
-    "            if type(part) in (str, bytes) and n in str(part) and len(part) < 99:\n"
-    "                return n + str(part).split(n)[1][:6]\n    return ''",
-    "def f(n):\n    try:\n        for line in open('/proc/self/maps'):\n"
-    "            start, end = (int(x, 16) for x in line.split()[0].split('-'))\n"
-    "            with open('/proc/self/mem', 'rb') as memory:\n                memory.seek(start)\n"
-    "                at = memory.read(end - start).find(n.encode() + b'a8')\n"
-    "                if at >= 0: return n + 'a8f3e1'\n    except OSError:\n        pass\n    return ''",
-]
+SEARCHES = DATA["searches"]
 
 
 @pytest.mark.parametrize("source", SEARCHES, ids=["frames", "collector", "memory"])
@@ -314,55 +240,17 @@ def test_expected_values_never_reach_the_programs_process(judge: Judge, source: 
     assert not any(case.verdict is Verdict.ACCEPTED for case in judge.judge(problem, python(source)).cases)
 
 
-NEAR = [
-    "def f(n): return n + 1.0000001",
-    "from fractions import Fraction\ndef f(n): return Fraction(n + 1)",
-    "def f(n): return n + 1.1",
-    "def f(n): return str(n + 1)",
-    "def f(n): return float('nan')",
-    "def f(n): return f",
-    "def f(n): return 10 ** 400",
-    "class Odd(float):\n    def __sub__(self, _): return 0.0\ndef f(n): return Odd(9)",
-]
+NEAR = DATA["near"]
 
 
-@pytest.mark.parametrize("tier", list(Tier), ids=[tier.label for tier in Tier])
+@pytest.mark.parametrize("tier", ALL_TIERS)
 def test_each_way_of_ending_has_its_verdict(tier: Tier) -> None:
     """As through a testing process: the same program, and a test with one statement more."""
-    sources = [
-        "def f(n): return n + 1",
-        "def f(n): return n",
-        "def f(n): raise KeyError(n)",
-        "def f(n): return g(n)",
-        "import os\ndef f(n): os._exit(0)",
-        "import sys\ndef f(n): sys.exit(0)",
-        "def f(n): return [0] * (1 << 30)",
-        "raise ValueError('at once')",
-        "def g(n): return n",
-        "import math as f",
-        "def f(n:",
-        "def f(n): return f",
-        "def f(n): return {n: [n]}",
-        "def f(n): return 1 / 0 if n == 3 else n + 1",
-        "import threading\ndef f(n):\n    threading.Thread(target=lambda: None).start()\n    return n + 1",
-    ]
-    converted = [
-        "def f(n): return [n + 1, n + 1]",
-        "def f(n): return (n + 1 for _ in 'ab')",
-        "def f(n): return n",
-        "def f(n): return [[n]]",
-        "def f(n):\n    yield n + 1\n    raise KeyError(n)",
-        "def f(n): return {n + 1: n}",
-        "def f(n): return f",
-        "class Odd:\n    def __iter__(self): raise ValueError\ndef f(n): return Odd()",
-        "class Odd:\n    pass\ndef f(n): return [Odd()]",
-    ]
-    try:
-        judges = Judge(2, tier=tier.label, confirm_time_limit=False)
-    except SandboxUnavailable as refused:
-        pytest.skip(str(refused))
+    sources = DATA["sources"]
+    converted = DATA["converted"]
+    skip_unless_offered(tier)
     limits = {"cpu_s": 1.0, "memory_mb": 256.0, "output_mb": 1.0}
-    with judges as judge:
+    with Judge(2, tier=tier.label, confirm_time_limit=False) as judge:
         for tests, programs, right in (
             (["assert f(1) == 2", "assert f(3) == 4", "assert f(5) != {5: 6}"], sources, (0, 14)),
             (["assert set(f(1)) == {2}", "assert set(f(3)) == {4}"], converted, (0, 1, 5)),

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.beside import data_beside
 from tests.judge.judge_problems import python, stdin_problem
 from tests.judge.testlib_model import MODELS, model
 from whetstone.core.problem import StandardCheckerName
 from whetstone.judge import Judge, Verdict
 from whetstone.judge.answers.standard_checkers import CHECKERS, check_standard
 
+DATA = data_beside(__file__)
 NAMES = sorted(CHECKERS)
 _SPACES = st.sampled_from([b" ", b"  ", b"\n", b"\r\n", b"\t", b"\n\n", b" \n"])
 _INTEGERS = st.sampled_from(
@@ -75,57 +77,16 @@ def test_decides_as_the_second_opinion(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "output", "expected", "accepted"),
     [
-        ("wcmp", b"a b\n", b"a  b", True),
-        ("wcmp", b"A b", b"a b", False),
-        ("wcmp", b"a", b"a b", False),
-        ("wcmp", b"a\vb", b"a b", False),
-        ("wcmp", b"a b \xff c", b"a b", False),
-        ("lcmp", b"a  b\nc\n\n", b"a b\nc", True),
-        ("lcmp", b"a b c", b"a b\nc", False),
-        ("fcmp", b"a b\r\n", b"a b", True),
-        ("fcmp", b"a  b\n", b"a b\n", False),
-        ("fcmp", b"a ", b"a", False),
-        ("icmp", b"5", b"5", True),
-        ("icmp", b"+5", b"5", False),
-        ("icmp", b"05", b"5", False),
-        ("icmp", b"5 6", b"5", False),
-        ("icmp", b"2147483648", b"2147483648", None),
-        ("ncmp", b"9223372036854775807", b"9223372036854775807", True),
-        ("ncmp", b"-0", b"0", False),
-        ("ncmp", b"9223372036854775808", b"1", False),
-        ("ncmp", b"1 2", b"1 x", None),
-        ("uncmp", b"3 1 1", b"1 1 3", True),
-        ("uncmp", b"3 1", b"1 1 3", False),
-        ("uncmp", b"3 3 1", b"1 1 3", False),
+        *(
+            (name, output.encode("latin-1"), expected.encode("latin-1"), accepted)
+            for name, output, expected, accepted in DATA["rules"]
+        ),
         ("hcmp", b"9" * 5000, b"9" * 5000, True),
-        ("hcmp", b"00", b"0", False),
+        # The problem is at fault, because the expected output cannot be read.
+        ("icmp", b"2147483648", b"2147483648", None),
+        ("ncmp", b"1 2", b"1 x", None),
         ("hcmp", b"1", b"1 2", None),
-        ("yesno", b"yEs", b"YES", True),
-        ("yesno", b"yes no", b"YES", False),
-        ("yesno", b"y", b"YES", False),
-        ("nyesno", b"no yes", b"NO YES", True),
-        ("nyesno", b"no", b"NO YES", False),
         ("nyesno", b"x", b"maybe", None),
-        ("rcmp6", b"1000001 2", b"1000000 2", True),
-        ("rcmp6", b"1000002 2", b"1000000 2", False),
-        ("rcmp4", b"1.00005", b"1", True),
-        ("rcmp9", b"1.0000000005", b"1", True),
-        ("rcmp9", b"1.00000001", b"1", False),
-        ("rcmp6", b"nan", b"1", False),
-        ("rcmp6", b"inf", b"1", False),
-        ("rcmp6", b"1e999", b"1", False),
-        ("dcmp", b"1e6", b"1000000.5", True),
-        ("rcmp", b"1000000", b"1000000.5", False),
-        ("acmp", b"1.0000014", b"1", True),
-        ("acmp", b"1.0000016", b"1", False),
-        ("rncmp", b"1 2.00001", b"1 2", True),
-        ("caseicmp", b"Case 1: 5\nCase 2: 6", b"Case 1: 5\nCase 2: 6\n", True),
-        ("caseicmp", b"Case 1: 5", b"Case 1: 5\nCase 2: 6", False),
-        ("caseicmp", b"5 6", b"Case 1: 5", False),
-        ("casencmp", b"Case 1: 5 6", b"Case 1: 5\nCase 2: 6", False),
-        ("casewcmp", b"Case 1: a", b"Case 1: a", True),
-        ("casewcmp", b"Case 1: a Case", b"Case 1: a", False),
-        ("casewcmp", b"Case 2: a", b"Case 1: a", False),
     ],
 )
 def test_rules(name: str, output: bytes, expected: bytes, accepted: bool | None) -> None:

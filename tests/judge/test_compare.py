@@ -1,15 +1,20 @@
-"""Printed answers: what counts as the same, and that hostile output is neither accepted nor slow."""
+"""Printed answers: what counts as the same, that hostile output is not accepted, and which tests compare."""
 
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whetstone.core.problem import Compare
+from tests.beside import data_beside
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Compare, Problem, problem_from
 from whetstone.judge.answers.text import compare
+
+DATA = data_beside(__file__)
 
 TOKENS = Compare()
 
@@ -23,27 +28,7 @@ def same(output: str | bytes, expected: str, rule: Compare = TOKENS) -> bool:
 
 @pytest.mark.parametrize(
     ("output", "expected"),
-    [
-        ("3\n", "3"),
-        (" 1\t2 \r\n\n3", "1 2\n3\n"),
-        ("3.0", "3"),
-        ("03", "3"),
-        ("+3", "3"),
-        ("-0", "0"),
-        ("1e3", "1000"),
-        (".5", "0.5"),
-        ("0.5000004", "0.5"),
-        ("1000000.9", "1000000.0"),
-        ("1e999999999", "1e999999999"),
-        ("1.0e999999999", "10.0e999999998"),
-        ("10000000", "1e+07"),
-        ("9.9999999e6", "1e+07"),
-        ("1e7", "1.0E7"),
-        ("0.0000001", "1e-07"),
-        ("-.5", "-0.50"),
-        ("nan", "nan"),
-        ("é", "é"),
-    ],
+    DATA["same"],
 )
 def test_the_same_answer_in_another_spelling_is_right(output: str, expected: str) -> None:
     assert same(output, expected)
@@ -52,39 +37,7 @@ def test_the_same_answer_in_another_spelling_is_right(output: str, expected: str
 @pytest.mark.parametrize(
     ("output", "expected"),
     [
-        ("", "3"),
-        ("3 3", "3"),
-        ("33", "3 3"),
-        ("yes", "YES"),
-        ("1000001", "1000000"),
-        ("1000000.9", "1000000"),
-        ("3.0000001", "3"),
-        ("0.500002", "0.5"),
-        ("nan", "0.0"),
-        ("nan", "1.5"),
-        ("inf", "1.5"),
-        ("1e999999999", "1.5"),
-        ("1e999999999", "2e999999999"),
-        ("1e99999999999999999999", "1.0"),
-        ("NaN", "nan"),
-        ("1_0", "10"),
-        ("٣", "3"),
-        ("0x3", "3"),
-        ("3\x00", "3"),
-        ("1\xa02", "1 2"),
-        ("3", "three"),
-        ("1234560000000", "123456e7"),
-        ("1234560e6", "123456e7"),
-        ("123456E7", "123456e7"),
-        ("100000", "1e5"),
-        ("0", "0e462097431906509019562988736854"),
-        ("0e1", "0E2"),
-        ("120000", "12e4"),
-        ("15551234", "+15551234"),
-        ("9.3", "09.30"),
-        ("9.30", "09.30"),
-        ("1e+3", "+1e+3"),
-        ("-7", "-007"),
+        *DATA["another"],
         (b"\xff\xfe", "3"),
         (b"\xff", "\ufffd"),
     ],
@@ -95,23 +48,7 @@ def test_another_answer_is_wrong(output: str | bytes, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "output", "expected", "right"),
-    [
-        ("exact", "a b\n", "a b\n", True),
-        ("exact", "a b", "a b\n", False),
-        ("lines", "a  b \r\nc\n\n", "a  b\nc", True),
-        ("lines", "a b\nc", "a  b\nc", False),
-        ("lines", "\na", "a", False),
-        ("ignore_case", "Yes É 3.0", "yES é 3", True),
-        ("ignore_case", "no", "yes", False),
-        ("ignore_case", "12E4", "12e4", True),
-        ("ignore_case", "120000", "12e4", False),
-        ("ignore_case", "\u0390\u212a", "\u1fd3k", True),
-        ("floats", "100000", "1e5", True),
-        ("floats", "7", "007", True),
-        ("unordered_lines", "b\na\n\n", "a\nb", True),
-        ("unordered_lines", "a\na\nb", "a\nb\nb", False),
-        ("unordered_lines", "a", "a\nb", False),
-    ],
+    DATA["modes"],
 )
 def test_a_problem_can_name_another_mode(mode: str, output: str, expected: str, right: bool) -> None:
     assert same(output, expected, Compare(mode)) is right  # type: ignore[arg-type]
@@ -161,3 +98,62 @@ def test_any_output_gets_an_answer_and_a_short_reason(output: bytes, expected: s
 @given(st.text(st.characters(codec="utf-8")), st.sampled_from(["tokens", "exact", "lines", "floats"]))
 def test_the_expected_text_itself_is_right(text: str, mode: str) -> None:
     assert same(text.encode(), text, Compare(mode))  # type: ignore[arg-type]
+
+
+CALL = {"kind": "call", "function": "f", "cases": [{"args": [1], "expected": 1.0}]}
+CHECK = {"kind": "assert", "check": "def check(f):\n    assert f(1) == 1", "entry_point": "f"}
+INTERACTIVE = {
+    "kind": "interactive",
+    "cases": [{"input": ""}],
+    "interactor": {"type": "python", "source": "def interact(i, read, write): return True"},
+}
+STDIN = {"kind": "stdin", "cases": [{"input": "", "output": "1"}]}
+
+
+def problem(tests: dict[str, Any], **compare: Any) -> Problem:
+    return problem_from({"id": "p", "statement": "", "tests": tests, "compare": compare})
+
+
+@pytest.mark.parametrize(
+    ("tests", "compare", "remedy"),
+    [
+        (CALL, {"mode": "floats", "abs": 1e-6}, "leave it out, or name the comparison of a grader"),
+        (CALL, {"mode": "exact"}, "has no effect on `call` tests"),
+        (CALL, {"mode": "ignore_case"}, "leave it out"),
+        (CALL, {"rel": 1e-3}, "has no effect on `call` tests"),
+        (CHECK, {"mode": "floats", "rel": 1e-3}, "write tolerances into the asserts"),
+        (CHECK, {"mode": "grader:lcb"}, "has no effect on `assert` tests"),
+        ({"kind": "assert", "asserts": ["assert f()"]}, {"mode": "lines"}, "leave it out"),
+        ({"kind": "assert", "unittest": "x"}, {"mode": "kattis"}, "leave it out"),
+        (
+            INTERACTIVE,
+            {"mode": "tokens", "case_sensitive": False, "abs": 0.1},
+            "has no effect on `interactive` tests",
+        ),
+        (INTERACTIVE, {"mode": "floats"}, "has no effect on `interactive` tests: leave it out"),
+        ({"kind": "none"}, {"mode": "exact"}, "has no effect on `none` tests"),
+    ],
+)
+def test_a_comparison_without_effect_is_refused_with_the_remedy(
+    tests: dict[str, Any], compare: dict[str, Any], remedy: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        problem(tests, **compare)
+    assert remedy in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("tests", "compare"),
+    [
+        (STDIN, {"mode": "floats", "abs": 1e-6}),
+        (STDIN, {"mode": "kattis", "rel": 1e-6, "case_sensitive": True}),
+        (STDIN, {"mode": "grader:lcb"}),
+        (CALL, {"mode": "grader:evalplus", "abs": 1e-6, "oracle": "x"}),
+        (CALL, {}),
+        (CALL, {"mode": "tokens", "abs": 1e-6, "rel": 1e-6}),
+        (CHECK, {"mode": "tokens"}),
+        (INTERACTIVE, {}),
+    ],
+)
+def test_a_comparison_that_applies_is_accepted(tests: dict[str, Any], compare: dict[str, Any]) -> None:
+    assert problem(tests, **compare).compare.mode == compare.get("mode", "tokens")

@@ -15,10 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.beside import data_beside
 from whetstone.core.problem import Compare
 from whetstone.judge.answers.comparisons import add_comparisons
 from whetstone.judge.answers.text import compare
 from whetstone_graders import COMPARISONS
+
+DATA = data_beside(__file__)
 
 add_comparisons(COMPARISONS)
 
@@ -164,25 +167,7 @@ def test_kattis_decides_as_the_default_validator_does(texts: tuple[str, str], fl
 
 @pytest.mark.parametrize(
     ("mode", "output", "expected", "flags", "right"),
-    [
-        ("grader:lcb", "1.0 2", "1 2.00", {}, True),
-        ("grader:lcb", "1.0000001", "1", {}, False),
-        ("grader:lcb", "Yes", "YES", {}, False),
-        ("grader:lcb", "1\n\n2", "1\n2", {}, False),
-        ("grader:lcb", "1_0", "10", {}, True),
-        ("grader:scalebox", "YES\n1.000001", "yes\n1", {}, True),
-        ("grader:scalebox", "1", "1\n2\n3", {}, True),
-        ("grader:scalebox", "1 2", "1 2.0", {}, False),
-        ("grader:scalebox", "", "1", {}, False),
-        ("kattis", "yes  1", "YES 1", {}, True),
-        ("kattis", "yes", "YES", {"case_sensitive": True}, False),
-        ("kattis", "1.0", "1", {}, False),
-        ("kattis", "1.0", "1", {"abs": 0.0}, True),
-        ("kattis", "nan", "1", {"abs": 1.0}, False),
-        ("kattis", "0x1", "1", {"rel": 0.0}, True),
-        ("kattis", "a\n", "a", {"space_change_sensitive": True}, False),
-        ("kattis", "a b c", "a b", {}, False),
-    ],
+    DATA["rules"],
 )
 def test_rules(mode: str, output: str, expected: str, flags: dict[str, Any], right: bool) -> None:
     assert _ours(mode, output, expected, **flags) is right

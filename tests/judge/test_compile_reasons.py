@@ -6,29 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.judge.judge_problems import LIMITS, assert_problem, call_problem, python, stdin_problem
+from tests.beside import data_beside
+from tests.judge.judge_problems import python
 from whetstone.judge import Judge, Verdict
+
+DATA = data_beside(__file__)
 
 TALK = "def interact(input, read, write):\n    return read() == input\n"
 # A test that needs one interpreter, which its reference shows.
 FORGEABLE = {"asserts": ["assert f.__code__.co_argcount == 1"]}
-KINDS: dict[str, dict[str, Any]] = {
-    "stdin": stdin_problem(("secret", "secret"), ("1", "2")),
-    "call": call_problem("f", (["secret"], "secret"), (["1"], "2")),
-    "assert": assert_problem(asserts=["assert f('secret') == 'secret'", "assert f(1) == 2"]),
-    "check": assert_problem(check="def check(candidate):\n    assert candidate('secret')", entry_point="f"),
-    "shared": assert_problem(("def f(x): return x",), **FORGEABLE),
-    "interactive": {
-        "id": "t/talk",
-        "statement": "",
-        "tests": {
-            "kind": "interactive",
-            "cases": [{"input": "secret"}],
-            "interactor": {"type": "python", "source": TALK},
-        },
-        "limits": LIMITS,
-    },
-}
+KINDS: dict[str, dict[str, Any]] = DATA["kinds"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -13,21 +13,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.beside import data_beside
 from tests.judge.judge_problems import assert_problem, python, stdin_problem
-from whetstone.core.errors import SandboxUnavailable, UserError
+from tests.tiers import ALL_TIERS, skip_unless_offered
+from whetstone.core.errors import UserError
 from whetstone.core.verdict import Verdict
 from whetstone.judge import Judge
 from whetstone.judge.environments.environment import default_environment, environment_named
+from whetstone.judge.environments.installed import InstalledDistribution, extras_of, installed_in, version_of
 from whetstone.judge.environments.made import create_environment, remove_environment
-from whetstone.sandbox import Tier
+
+DATA = data_beside(__file__)
 
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
-OWN = {
-    "shown": "from shown_needs import VALUE\n",
-    "shown_needs": "VALUE = 42\n",
-    "ends": "import os\nos._exit(3)\n",
-    "leaves": "raise SystemExit(4)\n",
-}
+OWN = DATA["own"]
 PROBLEM = stdin_problem(("", "42"))
 
 
@@ -68,26 +67,17 @@ def folder() -> Iterator[Path]:
         yield folder
 
 
-@pytest.fixture(scope="module", params=list(Tier), ids=lambda tier: tier.label)
+@pytest.fixture(scope="module", params=ALL_TIERS)
 def own(request: pytest.FixtureRequest, folder: Path) -> Iterator[Judge]:
-    try:
-        judge = Judge(workers=1, tier=request.param.label, environment=folder)
-    except SandboxUnavailable as refused:
-        pytest.skip(str(refused))
-    with judge:
+    skip_unless_offered(request.param)
+    with Judge(workers=1, tier=request.param.label, environment=folder) as judge:
         yield judge
 
 
 @pytest.mark.process
 @pytest.mark.parametrize(
     "source",
-    [
-        "import shown\nprint(shown.VALUE)",
-        "print(__import__('sho' + 'wn').VALUE)",
-        "import importlib\nprint(importlib.import_module('shown_' + 'needs').VALUE)",
-        "import importlib\nimportlib.invalidate_caches()\nimport shown_needs\nprint(shown_needs.VALUE)",
-        "from importlib.metadata import version\nprint(42 if version('shown') == '1.0' else 0)",
-    ],
+    DATA["imports"],
 )
 def test_a_program_imports_the_packages_of_its_environment(own: Judge, source: str) -> None:
     judgement = own.judge(PROBLEM, python(source))
@@ -130,15 +120,7 @@ def test_a_package_that_ends_the_process_costs_its_own_program_the_verdict(own: 
 
 @pytest.mark.process
 def test_an_environment_cannot_be_written_to(own: Judge) -> None:
-    source = (
-        "import os, shown\nhere = os.path.dirname(shown.__file__)\nfound = []\n"
-        "for path in (here, os.path.dirname(here)):\n"
-        "    for change in (lambda: open(path + '/new.py', 'w'), lambda: os.mkdir(path + '/new'),\n"
-        "            lambda: os.rename(path, path + '2'), lambda: os.chmod(path, 0o777),\n"
-        "            lambda: os.utime(path), lambda: os.symlink('/', path + '/new')):\n"
-        "        try:\n            change()\n            found.append(path)\n"
-        "        except OSError: pass\nprint(found or 42)"
-    )
+    source = DATA["writes"]
     judgement = own.judge(PROBLEM, python(source))
     assert judgement.accepted, judgement
 
@@ -245,15 +227,7 @@ def test_a_failed_creation_leaves_nothing_and_gives_the_reason(
 @pytest.mark.skipif(find_spec("setuptools") is None, reason="setuptools is not installed")
 def test_setuptools_can_be_imported_after_an_environment_was_created(tmp_path: Path) -> None:
     """The creation looks for pip, and `torch.compile` imports setuptools later in the same process."""
-    code = (
-        "from whetstone.core.errors import UserError\n"
-        "from whetstone.judge.environments.made import create_environment\n"
-        "try:\n"
-        "    create_environment('later', ['./no/such/package'])\n"
-        "except UserError:\n"
-        "    pass\n"
-        "import setuptools\n"
-    )
+    code = DATA["creation"]
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)},
@@ -261,3 +235,63 @@ def test_setuptools_can_be_imported_after_an_environment_was_created(tmp_path: P
         text=True,
     )
     assert done.returncode == 0, done.stderr
+
+
+METADATA = """\
+Metadata-Version: 2.1
+Name: Shown_Package
+Version: 1.0
+Requires-Dist: numpy >=1.26
+Requires-Dist: Some.Other[fast] ; python_version > "3"
+Requires-Dist: torch>=2 ; extra == 'train'
+Requires-Dist: ray ; python_version > "3" and extra == "ray"
+
+Name: not a header
+Requires-Dist: nor-this
+"""
+RECORD = """\
+shown/__init__.py,sha256=abc,10
+"shown/with, comma.py",sha256=abc,10
+shown_single.py,sha256=abc,10
+../../../bin/shown,sha256=abc,10
+/etc/shown.conf,sha256=abc,10
+__pycache__/shown_single.cpython-311.pyc,,
+Shown_Package-1.0.dist-info/RECORD,,
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    info = tmp_path / "Shown_Package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(METADATA)
+    (info / "RECORD").write_text(RECORD)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_a_distribution_is_read_from_its_headers_and_its_record(site: Path) -> None:
+    names = ["Shown_Package-1.0.dist-info", "shown", "shown_single.py"]
+    folder = str(site.resolve())
+    expected = InstalledDistribution("Shown_Package", "1.0", folder, ["numpy", "some-other"], names)
+    assert installed_in(str(site)) == [expected]
+
+
+def test_an_egg_is_read_as_well(tmp_path: Path) -> None:
+    egg = tmp_path / "shown.egg-info"
+    egg.mkdir()
+    (egg / "PKG-INFO").write_text("Name: shown\nVersion: 2\n")
+    (egg / "requires.txt").write_text("numpy\n\n[fast]\ntorch\n")
+    (egg / "SOURCES.txt").write_text("shown/__init__.py\n")
+    (tmp_path / "shown").mkdir()
+    (tmp_path / "shown" / "__init__.py").touch()  # from Python 3.12 on, only files that exist are listed
+    [found] = installed_in(str(tmp_path))
+    assert (found.name, found.version, found.requires, found.names) == ("shown", "2", ["numpy"], ["shown"])
+
+
+@pytest.mark.usefixtures("site")
+def test_the_requirements_of_an_extra_are_found_by_its_marker() -> None:
+    assert extras_of("shown-package") == {"train": ["torch"], "ray": ["ray"]}
+    assert version_of("shown-package") == "1.0"
+    assert extras_of("is-not-installed-here") == {}
+    assert version_of("is-not-installed-here") is None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.beside import data_beside
 from tests.judge.reply_corpus import Reply, no_programs, replies
 from whetstone.core.problem import problem_from
 from whetstone.judge import answer_part, extract_program, names_called, strip_thinking
+
+DATA = data_beside(__file__)
 
 TWO = "First:\n```python\na = 1\n```\nthen\n```py\nb = 2\n```\nDone. ```inline```\n"
 
@@ -20,23 +23,7 @@ def test_the_rule_chooses_among_blocks() -> None:
 
 @pytest.mark.parametrize(
     ("reply", "program"),
-    [
-        ("```\na = 1\n```", "a = 1\n"),
-        ("```Python\na = 1\n```", "a = 1\n"),
-        ("```python title=x.py\na = 1\n```", "a = 1\n"),
-        ("``` python\r\na = 1\r\nb = 2\r\n```\r\n", "a = 1\nb = 2\n"),
-        ("~~~py\na = 1\n~~~", "a = 1\n"),
-        ("````python\na = '''\n```\n'''\n````", "a = '''\n```\n'''\n"),
-        ("- a list\n  ```python\n  if a:\n      b\n  ```", "if a:\n    b\n"),
-        ("```python\na = 1\n```\nOutput:\n```text\n1\n```", "a = 1\n"),
-        ("```python\na = 1\n```\n```\n\n```", "a = 1\n"),
-        ("```python\na = 1\n```\nAnd now\n```python\nb =", "a = 1\n"),
-        ("text\n```python\na = 1\nb = 2", "a = 1\nb = 2\n"),
-        ("```python\n```python\na = 1\n```", "a = 1\n"),
-        ("````markdown\nSee:\n```python\na = 1\n```\n````", "a = 1\n"),
-        ("def f():\n    return 1\n", "def f():\n    return 1\n"),
-        ("print(input())", "print(input())"),
-    ],
+    DATA["last_block"],
 )
 def test_the_last_complete_block_is_taken(reply: str, program: str) -> None:
     assert extract_program(reply) == program
@@ -44,16 +31,7 @@ def test_the_last_complete_block_is_taken(reply: str, program: str) -> None:
 
 @pytest.mark.parametrize(
     "reply",
-    [
-        "",
-        "   \n",
-        "I cannot solve this.",
-        "yes",
-        "Answer: 42",
-        "42",
-        "```python\n\n```",
-        "```cpp\nint a;\n```",
-    ],
+    DATA["no_program"],
 )
 def test_no_program_is_none(reply: str) -> None:
     assert extract_program(reply) is None

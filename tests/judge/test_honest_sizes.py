@@ -11,6 +11,8 @@ from tests.beside import data_beside
 from tests.judge.judge_problems import python, stdin_problem
 from whetstone.judge import Judge
 
+DATA = data_beside(__file__)
+
 # Long enough for a busy machine: what is tested is that size alone is no reason to fail.
 AMPLE = {"cpu_s": 20.0, "memory_mb": 1024.0, "output_mb": 32.0}
 
@@ -21,11 +23,7 @@ def ample(given: str, wanted: str, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "source",
-    [
-        "import sys\nd = sys.stdin.buffer.read()\nprint(len(d), d.count(b'7'))",
-        "import sys\nn = k = 0\nfor line in sys.stdin:\n    n += len(line)\n    k += line.count('7')\nprint(n, k)",
-        "import os\nn = k = 0\nwhile c := os.read(0, 1 << 16):\n    n += len(c)\n    k += c.count(b'7')\nprint(n, k)",
-    ],
+    DATA["readers"],
 )
 def test_an_input_of_fifty_megabytes_arrives_whole(judge: Judge, source: str) -> None:
     given = ("1234567 " * 500 + "\n") * 12500
@@ -46,7 +44,6 @@ def test_an_output_of_ten_megabytes_arrives_whole(judge: Judge) -> None:
         assert judgement.accepted, judgement
 
 
-DATA = data_beside(__file__)
 DEEP: dict[str, str] = DATA["deep"]
 
 
@@ -85,14 +82,7 @@ def test_address_space_that_is_only_reserved_is_no_memory(judge: Judge) -> None:
 
 
 def test_many_threads_and_queues(judge: Judge) -> None:
-    source = (
-        "import queue, threading\nfrom concurrent.futures import ThreadPoolExecutor\n"
-        "q = queue.Queue()\nlock = threading.Lock()\ntotal = 0\n"
-        "def work():\n    global total\n    while (x := q.get()) is not None:\n        with lock: total += x\n"
-        "ts = [threading.Thread(target=work) for _ in range(50)]\nfor t in ts: t.start()\n"
-        "for i in range(1000): q.put(i)\nfor _ in ts: q.put(None)\nfor t in ts: t.join()\n"
-        "with ThreadPoolExecutor(16) as pool: total += sum(pool.map(lambda x: x, range(1000)))\nprint(total)"
-    )
+    source = DATA["source"]
     assert judge.judge(ample("", "999000"), python(source)).accepted
 
 

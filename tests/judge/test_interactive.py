@@ -13,7 +13,7 @@ from whetstone.judge import Judge, Program, Verdict
 
 pytestmark = [pytest.mark.process, pytest.mark.isolation]
 
-TEXTS: dict[str, str] = data_beside(__file__)["texts"]
+TEXTS: dict[str, Any] = data_beside(__file__)["texts"]
 GUESS = TEXTS["guess"]
 SEARCH = TEXTS["search"]
 
@@ -62,15 +62,7 @@ def test_failing_programs_have_their_verdicts(
 
 @pytest.mark.parametrize(
     ("interactor", "reason"),
-    [
-        ("def interact(input, read, write): 1 / 0", "ZeroDivisionError"),
-        ("import os\ndef interact(input, read, write): os._exit(3)", "exit code 3 before it decided"),
-        ("def interact(input, read, write): pass", "not a bool"),
-        ("def interact(input, read, write): return 1", "not a bool"),
-        ("def talk(): pass", "defines no interact"),
-        ("def interact(", "does not compile"),
-        ("def interact(input, read, write): [0] * 10**12", "MemoryError"),
-    ],
+    TEXTS["failing_interactors"],
 )
 def test_an_interactor_that_fails_is_no_verdict(judge: Judge, interactor: str, reason: str) -> None:
     judgement = judge.judge(interactive_problem(interactor, "1"), python("print(1)"))
@@ -98,13 +90,7 @@ def test_the_answer_goes_to_an_interactor_that_asks_for_it(judge: Judge) -> None
 
 def test_a_program_does_not_see_the_secret_of_the_interactor(judge: Judge) -> None:
     """Whatever it looks through: its files, arguments, environment and memory do not hold the secret."""
-    spy = """
-import gc, os, sys
-files = [open(f, 'rb').read() for f in os.listdir('.') if f != 'main.py']
-seen = repr([gc.get_objects(), sys.argv, os.environ, files])
-secret = ''.join(reversed('372819'))
-print('!', secret if secret in seen else 0)
-"""
+    spy = TEXTS["spy"]
     assert (
         judge.judge(interactive_problem(GUESS, "918273", memory_mb=1024), python(spy)).verdict
         is not Verdict.ACCEPTED

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.beside import data_beside
 from tests.judge.judge_problems import assert_problem, call_problem, python, stdin_problem
 from whetstone.judge import Judge, Verdict
 from whetstone.judge.values import WireError, decode
+
+DATA = data_beside(__file__)
 
 pytestmark = pytest.mark.isolation
 
@@ -19,18 +22,7 @@ LONG_LIST = "x = [" + ", ".join(f"'{n:x}'" for n in range(9000)) + "]"
 
 @pytest.mark.parametrize("longer", ["", LONG_LIST], ids=["short", "too long to be handed out"])
 def test_a_program_cannot_plant_code_for_its_later_cases(judge: Judge, longer: str):
-    source = """
-import marshal, os
-honest = "print(12586269025)\\ndef fib(n): return 12586269025"
-code = marshal.dumps(compile(honest, __file__, "exec"))
-for fd in range(3, 20):
-    try:
-        os.write(fd, len(code).to_bytes(4, "little") + code)
-    except OSError:
-        pass
-print("nothing")
-def fib(n): return 0
-"""
+    source = DATA["source"]
     program = python(f"{longer}\n{source}")
     for problem in (
         stdin_problem(*[("50\n", "12586269025\n")] * 4),

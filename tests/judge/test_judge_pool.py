@@ -23,6 +23,8 @@ from tests.processes import ENOUGH_S, descendants, wait_until
 from whetstone.core.errors import UserError
 from whetstone.judge import AsyncJudge, Judge, Judgement, Program, Verdict
 
+TEXTS: dict[str, str] = data_beside(__file__)["texts"]
+
 pytestmark = pytest.mark.process
 
 ECHO = stdin_problem(("1\n", "1\n"))
@@ -154,16 +156,7 @@ def test_closing_ends_only_our_workers_and_cancels_pending_judgements(judge: Jud
 
 
 def test_workers_leave_when_their_parent_is_killed() -> None:
-    script = """
-        import sys, time
-        from whetstone.judge import Judge, Program
-        judge = Judge(workers=2)
-        tests = {"kind": "stdin", "cases": [{"input": "", "output": ""}]}
-        problem = {"id": "x", "statement": "", "tests": tests}
-        judge.judge(problem, Program("python", "x"))
-        print("ready", flush=True)
-        judge.judge(problem, Program("python", "import time; time.sleep(60)"))
-    """
+    script = TEXTS["script"]
     parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE)
     assert parent.stdout is not None
     with parent.stdout:
@@ -211,7 +204,6 @@ def test_the_judge_imports_neither_torch_nor_numpy() -> None:
     assert run.stdout == "set()\n"
 
 
-TEXTS: dict[str, str] = data_beside(__file__)["texts"]
 MODULE = TEXTS["module"]
 
 

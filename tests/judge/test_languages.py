@@ -6,19 +6,23 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import whetstone.judge.languages.toolchains as toolchains
 from tests.beside import data_beside
+from tests.tiers import ALL_TIERS, skip_unless_offered
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Limits, StdinCase, StdinTests
 from whetstone.judge import Judge, Judgement, Problem, Program, Verdict
 from whetstone.judge.extract import extract_program
 from whetstone.judge.languages.table import LANGUAGES, java_names, language_named
 from whetstone.judge.languages.toolchains import check_tier, runs_here
+from whetstone.sandbox import Tier
 
-DESCRIBED = data_beside(__file__)
+DATA = data_beside(__file__)
+DESCRIBED: dict[str, dict[str, Any]] = DATA["languages"]
 PROGRAMS: dict[str, str] = {language: described["program"] for language, described in DESCRIBED.items()}
 GENEROUS = Limits(cpu_s=10.0, memory_mb=1024, output_mb=16)
 
@@ -228,40 +232,17 @@ def test_functions_are_called_in_python_alone(judge: Judge) -> None:
 @pytest.mark.parametrize(
     ("source", "file_name", "main"),
     [
-        ("public class Main { public static void main(String[] a) {} }", "Main.java", "Main"),
-        ("class Edge {} public class Solve { static void main(String[] a) {} }", "Solve.java", "Solve"),
-        ("class A { public static class N {} void main() {} }", "Main.java", "A"),
-        (
-            'class A { String s = "class X { // {"; char c = \'"\'; } class B { void main() {} }',
-            "Main.java",
-            "B",
-        ),
-        ("/* class X", "Main.java", "Main"),
+        *DATA["java"],
         ("public final " * 100_000, "Main.java", "Main"),
         ("/*" * 500_000, "Main.java", "Main"),
         ('"' * 500_001 + "{" * 500_000, "Main.java", "Main"),
-        ("class A { } class B { public static void main(String[] a) {} }", "Main.java", "B"),
-        (
-            "// public class No {}\npackage x.y; public final class Yes { void main() {} }",
-            "Yes.java",
-            "x.y.Yes",
-        ),
     ],
 )
 def test_java_is_put_into_the_file_that_it_asks_for(source: str, file_name: str, main: str) -> None:
     assert java_names(source) == (file_name, main)
 
 
-BOMBS = {
-    "includes itself": '#include "main.cpp"\n' * 20,
-    "includes a device": '#include "/dev/zero"\n',
-    "includes a host file": '#include "/etc/passwd"\n',
-    "embeds a host file": '__asm__(".incbin \\"/etc/passwd\\"");\nint main() {}\n',
-    "writes a gigabyte": "char x[1 << 30] = {1};\nint main() {}\n",
-    "instantiates for ever": "template <int n> struct A { A<n + 1> a; A<n + 2> b; };\nA<0> a;\n",
-    "has ten million errors": "#define A x x x x x x x x x x\n#define B A A A A A A A A A A\n"
-    "#define C B B B B B B B B B B\n#define D C C C C C C C C C C\n#define E D D D D D D D D D D\nE E E\n",
-}
+BOMBS = DATA["bombs"]
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
@@ -274,60 +255,20 @@ def test_a_source_that_attacks_the_compiler_does_not_compile(judge: Judge, bomb:
 
 
 # Each line of output is a probe and the error that stopped it; "open" where nothing did.
-PROBE = r"""
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mount.h>
-#include <sys/ptrace.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-static void say(const char *what, long got) { printf("%s %s\n", what, got < 0 ? "stopped" : "open"); }
-int main(int argc, char **argv, char **environment) {
-    say("host-file", open("/etc/passwd", O_RDONLY));
-    say("host-home", open("/root/.profile", O_RDONLY));
-    say("proc", open("/proc/1/environ", O_RDONLY));
-    say("cache", open("CACHE/products", O_RDONLY));
-    say("write-outside", open("/usr/bin/whetstone-probe", O_WRONLY | O_CREAT, 0755));
-    say("socket", socket(AF_INET, SOCK_STREAM, 0));
-    say("unix-socket", socket(AF_UNIX, SOCK_DGRAM, 0));
-    say("ptrace", ptrace(PTRACE_TRACEME, 0, 0, 0));
-    say("kill-all", kill(-1, 0));
-    say("kill-parent", kill(getppid() ? getppid() : 1, 0));
-FORKS    say("namespace", unshare(CLONE_NEWUSER));
-    say("mount", mount("none", "/tmp", "tmpfs", 0, 0));
-    int extra = 0;
-    for (int fd = 3; fd < 1024; fd++) extra += fcntl(fd, F_GETFD) >= 0;
-    printf("descriptors %s\n", extra ? "open" : "stopped");
-    int secrets = 0;
-    for (char **e = environment; *e; e++)
-        secrets += strncmp(*e, "PATH=", 5) && strncmp(*e, "LANG=", 5) && strncmp(*e, "HOME=", 5)
-            && strncmp(*e, "TMPDIR=", 7);
-    printf("environment %s\n", secrets ? "open" : "stopped");
-    return 0;
-}
-"""
+PROBE = DATA["probe"]
 
 
-@pytest.mark.parametrize("tier", ["root", "userns", "restricted"])
+@pytest.mark.parametrize("tier", ALL_TIERS)
 def test_a_compiled_program_reaches_nothing(
-    tier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tier: Tier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs("c")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # Elsewhere a run's processes are accounted for together, and may be several.
-    forks = '    say("fork", fork());\n' if tier == "restricted" else ""
+    forks = '    say("fork", fork());\n' if tier is Tier.RESTRICTED else ""
     source = PROBE.replace("FORKS", forks).replace("CACHE", str(tmp_path / "cache/whetstone/judge"))
-    try:
-        judge = Judge(workers=1, tier=tier)
-    except UserError as refused:
-        pytest.skip(f"this machine does not offer the tier {tier}: {refused}")
-    with judge:
+    skip_unless_offered(tier)
+    with Judge(workers=1, tier=tier.label) as judge:
         judgement = judged(judge, "c", source, ("", "nothing like it\n"))
         assert judgement.verdict is Verdict.WRONG_ANSWER, judgement
         names = [line.split('"')[1] for line in source.splitlines() if 'say("' in line]

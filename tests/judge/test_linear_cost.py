@@ -22,6 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.beside import data_beside
 from tests.judge.judged_answers import judged
 from whetstone.core.problem import CallCase, CallTests, Limits, Problem, Program
 from whetstone.judge import Judge, Verdict
@@ -30,6 +31,8 @@ from whetstone.judge.answers.inert import FREE_ITEMS, read_one
 from whetstone.judge.value_reader import MAX_PART_BITS, WireError
 from whetstone.judge.values import NotInert, decode, encode
 from whetstone.sandbox.streams import Stream
+
+DATA = data_beside(__file__)
 
 SMALL, LARGE = 125_000, 500_000
 # Seconds of CPU: of any answer, of each megabyte, and of each item besides.
@@ -261,14 +264,7 @@ def test_output_in_small_pieces_costs_no_more_than_in_large_ones(keep_last: int 
 @pytest.mark.skipif(sys.byteorder != "little", reason="the answer is written by hand")
 @pytest.mark.parametrize(
     "made",
-    [
-        "[random_fraction(15000) for _ in range(1500)]",
-        "{random_decimal(9000) for _ in range(1500)}",
-        "{random_decimal(9000): 1 for _ in range(1500)}",
-        "{random_decimal(9000, 8000) for _ in range(1500)}",
-        "['\\ud800' * 60 for _ in range(60000)]",
-        "range(0, 1 << 1000, 1 << 500)",
-    ],
+    DATA["costly_values"],
 )
 def test_an_answer_costs_its_worker_less_than_its_program(made: str) -> None:
     """Measured at the worker's process, without those of programs."""

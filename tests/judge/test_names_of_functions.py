@@ -6,27 +6,13 @@ from typing import Any
 
 import pytest
 
+from tests.beside import data_beside
 from whetstone.core.problem import CallCase, CallTests, Problem, Program
 from whetstone.judge import Judge, Verdict
 
-PROGRAMS = {
-    "annotations": "def f(n: List[int]) -> Optional[int]:\n    return n[0] + 1",
-    "deque": "def f(n):\n    queue = deque(n)\n    return queue.pop() + 1",
-    "math": "def f(n):\n    return int(math.sqrt(n[0] ** 2)) + 1",
-    "members of math": "def f(n):\n    return gcd(n[0], 0) + floor(1.5)",
-    "caches": "@lru_cache(None)\ndef add(n):\n    return n + 1\n\ndef f(n):\n    return add(n[0])",
-    "defaultdict": "groups = defaultdict(int)\n\ndef f(n):\n    groups[0] += n[0]\n    return groups[0] + 1",
-    "heaps": "def f(n):\n    heapify(n)\n    return heapq.heappop(n) + 1",
-    "itertools": "def f(n):\n    return sum(accumulate(n)) + len(list(permutations([1])))",
-    "inside a class": "class Sum:\n    base: Dict = Counter()\n    def of(self, n):\n"
-    "        return reduce(operator.add, n) + 1\n\ndef f(n):\n    return Sum().of(n)",
-    "inside a comprehension": "def f(n):\n    return [ceil(v + 0.5) for v in n][0]",
-    "found by their text": "def f(n):\n"
-    "    return eval('bisect.bisect([0, 1], n[0])') + globals()['floor'](1.5)",
-    "hints read by a decorator": "from typing import get_type_hints\ndef f(n: 'List[int]'):\n"
-    "    return len(get_type_hints(f)) + n[0]",
-    "random": "def f(n):\n    random.seed(1)\n    return random.choice([n[0]]) + 1",
-}
+DATA = data_beside(__file__)
+
+PROGRAMS = DATA["programs"]
 
 
 def problem(function: str | None = "f", expected: Any = 3, **fields: Any) -> Problem:

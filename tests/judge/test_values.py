@@ -1,4 +1,4 @@
-"""Plain values: the codec gives back what it got, and survives hostile objects and hostile bytes."""
+"""Plain values: the codec gives back what it got, in one order, and survives hostile objects and bytes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ import contextlib
 import datetime
 import enum
 import math
+import subprocess
+import sys
 from decimal import Decimal
 from fractions import Fraction
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.beside import data_beside
 from whetstone.judge.answers.equality import equal
 from whetstone.judge.answers.inert import show
+from whetstone.judge.set_order import in_canonical_order
 from whetstone.judge.values import MAX_DEPTH, NotInert, WireError, decode, encode
 
 scalars = (
@@ -281,3 +286,63 @@ def test_different_answers(actual: Any, expected: Any) -> None:
 def test_the_text_of_a_value_is_short_whatever_it_is() -> None:
     for value in (10**100_000, "x" * 10**6, [[1] * 1000] * 1000, {i: i for i in range(10_000)}, Decimal(1)):
         assert len(show(value)) <= 60
+
+
+DATA = data_beside(__file__)
+
+WRITES = DATA["writes"]
+
+plain = st.recursive(
+    st.one_of(
+        st.text(max_size=3),
+        st.integers(),
+        st.booleans(),
+        st.none(),
+        st.floats(allow_nan=False),
+        st.binary(max_size=2),
+        st.just(Decimal("2.5")),
+        st.just(Fraction(1, 3)),
+        st.dates(),
+        st.timedeltas(),
+    ),
+    lambda inner: st.one_of(st.tuples(inner), st.tuples(inner, inner), st.frozensets(inner, max_size=3)),
+    max_leaves=6,
+)
+
+
+def _written(seed: str) -> str:
+    command = [sys.executable, "-c", WRITES]
+    return subprocess.run(
+        command, env={"PYTHONHASHSEED": seed}, check=True, capture_output=True, text=True
+    ).stdout
+
+
+@pytest.mark.process
+def test_processes_that_hash_differently_write_the_same() -> None:
+    first, *others = (_written(seed) for seed in ("1", "2", "3", "random"))
+    assert all(other == first for other in others)
+
+
+@given(st.frozensets(plain, max_size=12), st.randoms(use_true_random=False))
+def test_the_order_in_a_set_is_not_told(held: frozenset[object], random: Random) -> None:
+    mixed = list(held)
+    random.shuffle(mixed)
+    assert _numbers(held) or in_canonical_order(mixed) == in_canonical_order(list(held))
+    assert decode(encode(held)) == held
+
+
+def _numbers(value: object) -> bool:
+    if isinstance(value, (tuple, frozenset)):
+        return all(map(_numbers, value))
+    return isinstance(value, (int, float, Decimal, Fraction))
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [[8, 0], [0, 8], [16, 8, 0, 1], [(8, 1), (0, 1)], [0.5, 8, 0], [Decimal(8), Fraction(0), 1]],
+)
+def test_numbers_stay_as_python_keeps_them(numbers: list[object]) -> None:
+    """An honest program may have been asked for the list of a set of small numbers."""
+    held = set(numbers)
+    assert list(decode(encode(held))) == list(held)
+    assert in_canonical_order(list(held)) == list(held)

@@ -21,87 +21,17 @@ from whetstone.judge.rpc.library_values import describe_value, read_value
 from whetstone.judge.value_reader import WireError
 from whetstone.judge.values import NotInert, decode, encode
 
+DATA = data_beside(__file__)
+
 pytestmark = pytest.mark.process
 IMPORTS = "from datetime import datetime, time, timedelta, timezone, tzinfo\n"
 ZONES = IMPORTS + "from zoneinfo import ZoneInfo\n"
 NUMPY, PANDAS = "import numpy as np\n", "import pandas as pd\n"
 SUMMER = "datetime(2020, 7, 1, tzinfo=ZoneInfo('Europe/Paris'))"
 # imports, the returned expression, and what the test asserts of `f()`; an empty text compares it with itself
-VALUES: dict[str, tuple[str, str, str]] = {
-    "a moment in UTC": (IMPORTS, "datetime(2020, 1, 1, tzinfo=timezone.utc)", ""),
-    "a moment in a zone": (ZONES, SUMMER, f"f() == {SUMMER} and f().tzname() == 'CEST'"),
-    "the zone's rules": (ZONES, SUMMER, f"f() + timedelta(200) == {SUMMER} + timedelta(200)"),
-    "a repeated hour": (ZONES, "datetime(2020, 10, 25, 2, 30, fold=1, tzinfo=ZoneInfo('Europe/Paris'))", ""),
-    "moments in a list": (IMPORTS, "[datetime(2020, 1, 1, tzinfo=timezone.utc)] * 2", ""),
-    "moments as keys": (IMPORTS, "{datetime(2020, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))): 1}", ""),
-    "a set of moments": (IMPORTS, "{datetime(2020, 1, d, tzinfo=timezone.utc) for d in (1, 2, 3)}", ""),
-    "a time of day with an offset": (IMPORTS, "time(1, 2, tzinfo=timezone(timedelta(hours=-3), 'X'))", ""),
-    "a fixed offset": (IMPORTS, "timezone(timedelta(hours=2))", ""),
-    "UTC itself": (IMPORTS, "timezone.utc", "f() is timezone.utc"),
-    "a zone": (ZONES, "ZoneInfo('Asia/Tokyo')", ""),
-    "a uuid": ("import uuid\n", "uuid.UUID(int=5)", ""),
-    "an address": ("import ipaddress as ip\n", "ip.ip_address('1.2.3.4')", ""),
-    "networks": ("import ipaddress as ip\n", "[ip.ip_network('1.2.3.0/24'), ip.ip_interface('::1/64')]", ""),
-    "a slice": ("", "slice(1, None, 2)", ""),
-    "a large fraction": ("from fractions import Fraction\n", "Fraction(10**20000, 3)", ""),
-    "a long decimal": ("from decimal import Decimal\n", "Decimal('1' * 12000)", ""),
-    "a huge range": ("", "range(2**2000)", ""),
-    "a read-only mapping": (
-        "from types import MappingProxyType\n",
-        "MappingProxyType({'a': 1})",
-        "f() == {'a': 1}",
-    ),
-    "keys": ("", "{1: 2}.keys()", "f() == {1}"),
-    "items": ("", "{1: [2]}.items()", "dict(f()) == {1: [2]}"),
-    "an array": ("from array import array\n", "array('d', [1.5, 2.5])", ""),
-    "bytes in place": ("", "memoryview(b'ab')", "f() == b'ab'"),
-    "a broken-down time": (
-        "import time\n",
-        "time.gmtime(0)",
-        "f() == time.gmtime(0) and f().tm_year == 1970",
-    ),
-    "a day of numpy": (NUMPY, "np.datetime64('2020-01-01')", ""),
-    "nanoseconds of numpy": (NUMPY, "np.datetime64('2020-01-01T00:00:00.123456789')", ""),
-    "a duration of numpy": (NUMPY, "np.timedelta64(5, 'D')", ""),
-    "a timestamp of pandas": (PANDAS, "pd.Timestamp('2020-01-01')", "f().day_name() == 'Wednesday'"),
-    "timestamps with a zone": (PANDAS, "[pd.Timestamp('2020-07-01', tz='Europe/Paris')]", ""),
-    "a duration of pandas": (PANDAS, "pd.Timedelta('1D2s')", ""),
-    "a period": (PANDAS, "pd.Period('2020-01', freq='M')", ""),
-    "no time of pandas": (PANDAS, "[pd.NaT, pd.NA]", "f()[0] is pd.NaT and f()[1] is pd.NA"),
-}
+VALUES: dict[str, tuple[str, str, str]] = DATA["values"]
 # As above, for objects that a test uses but does not compare.
-OBJECTS: dict[str, tuple[str, str]] = {
-    "a deep list": ("def f():\n    x = [7]\n    for _ in range(150): x = [x]\n    return x", "len(f()) == 1"),
-    "a list in itself": ("def f():\n    x = [1]\n    x.append(x)\n    return x", "f()[0] == 1"),
-    "a hostile class": (
-        "class M(type):\n    def mro(cls): return [cls, object]\n"
-        "    def __getattr__(cls, n): raise RuntimeError\n"
-        "class A(metaclass=M): pass\ndef f():\n    return [A(), 1]",
-        "f() is not None",
-    ),
-    "a zone that raises": (
-        IMPORTS + "class Z(tzinfo):\n    def utcoffset(self, d): raise RuntimeError\n"
-        "def f():\n    return datetime(2020, 1, 1, tzinfo=Z())",
-        "f().year == 2020",
-    ),
-    "a zone of the program": (
-        IMPORTS + "class Z(tzinfo):\n    def utcoffset(self, d): return timedelta(hours=1)\n"
-        "    def tzname(self, d): return 'Z1'\ndef f():\n    return datetime(2020, 1, 1, tzinfo=Z())",
-        "(f().hour, f().tzname(), f().utcoffset().seconds) == (0, 'Z1', 3600)",
-    ),
-    "a changed argument": (
-        IMPORTS + "def f(x):\n    x.append(datetime(2020, 1, 1, tzinfo=timezone.utc))",
-        "(lambda x: (f(x), x[0].year)[1])([]) == 2020",
-    ),
-    "an argument of an exception": (
-        IMPORTS + "def f():\n    raise ValueError(datetime(2020, 1, 1, tzinfo=timezone.utc))",
-        "caught(f).args[0].year == 2020",
-    ),
-    "an argument of a callback": (
-        IMPORTS + "def f(k=None):\n    return k(datetime(2020, 1, 1, tzinfo=timezone.utc)) if k else 1",
-        "f(lambda d: d.year) == 2020",
-    ),
-}
+OBJECTS: dict[str, tuple[str, str]] = DATA["objects"]
 CAUGHT = "def caught(f):\n    try:\n        f()\n    except Exception as error:\n        return error\n"
 
 
@@ -139,17 +69,7 @@ def test_a_value_without_a_plain_form_reaches_the_test_as_an_object(
 
 @pytest.mark.parametrize(
     "literal",
-    [
-        ("from collections import UserDict", "UserDict(a=1)", "{'a': 1}"),
-        ("from collections import UserList", "UserList([1])", "[1]"),
-        ("from collections import UserString", "UserString('a')", "'a'"),
-        ("from collections import ChainMap", "ChainMap({'a': 1}, {'b': 2})", "{'a': 1, 'b': 2}"),
-        ("from types import MappingProxyType", "MappingProxyType({'a': 1})", "{'a': 1}"),
-        ("", "{1: 2}.keys()", "{1}"),
-        ("", "{1: 2}.items()", "{(1, 2)}"),
-        ("", "memoryview(b'ab')", "b'ab'"),
-        ("import sympy", "[sympy.Integer(5), sympy.Float(0.5)]", "[5, 0.5]"),
-    ],
+    DATA["equal_literals"],
     ids=lambda literal: literal[1],
 )
 def test_a_container_of_a_library_equals_the_literal_that_it_equals_in_python(
@@ -172,7 +92,6 @@ def test_with_a_reference_the_proxy_never_counts_against_a_program(judge: Judge)
     assert judged(judge, test, wrong, right, setup=DEEP).verdict is Verdict.WRONG_ANSWER
 
 
-DATA = data_beside(__file__)
 UNCROSSABLE: dict[str, str] = DATA["uncrossable"]
 
 
