@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -56,6 +56,11 @@ def same_bits(held: dict[str, Tensor], wanted: dict[str, Tensor]) -> bool:
     )
 
 
+def publish(encoder: VersionEncoder, number: int, tensors: Mapping[str, Tensor]) -> Manifest:
+    """Encode and announce a version of a trainer with one rank."""
+    return encoder.announce(encoder.begin(number, whole_tensors(tensors.items())).result())
+
+
 class Side:
     """A publisher with its store."""
 
@@ -65,7 +70,7 @@ class Side:
         self.publisher = VersionEncoder("tiny", self.store)
 
     def publish(self, number: int) -> None:
-        self.publisher.publish(number, whole_tensors(self.trained.tensors(number).items())).result()
+        publish(self.publisher, number, self.trained.tensors(number))
 
 
 def replica_of() -> tuple[WeightReplica, dict[str, Tensor]]:

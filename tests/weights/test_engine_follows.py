@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, models
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from tests.weights.published import StoreSource
+from tests.weights.published import StoreSource, publish
 from whetstone.core.settings import Sampling
 from whetstone.engine.engine import Capabilities, Completion, GenerationRequest
 from whetstone.engine.served.model_folders import ModelFolder
@@ -23,7 +23,6 @@ from whetstone.engine.weights import folder_weights
 from whetstone.weights.encoder import VersionEncoder
 from whetstone.weights.engine_updater import EngineUpdater
 from whetstone.weights.replica import VersionRejected, WeightReplica, published_tensors
-from whetstone.weights.shards import whole_tensors
 from whetstone.weights.version_store import VersionStore
 
 
@@ -57,7 +56,7 @@ class Run:
         with torch.no_grad():
             for parameter in self.trained.parameters():
                 parameter += 1e-3 * torch.randn_like(parameter)
-        self.publisher.publish(number, whole_tensors(published_tensors(self.trained).items())).result()
+        publish(self.publisher, number, published_tensors(self.trained))
 
     def tensors(self) -> dict[str, torch.Tensor]:
         return published_tensors(self.served)
@@ -133,7 +132,7 @@ def test_a_server_gets_the_changes_of_all_missed_versions_once(run: Run, tmp_pat
         with torch.no_grad():
             run.trained.model.norm.weight[4] += number
             run.trained.model.embed_tokens.weight[number] += 1
-        run.publisher.publish(number, whole_tensors(published_tensors(run.trained).items())).result()
+        publish(run.publisher, number, published_tensors(run.trained))
     [applied] = asyncio.run(follower.update())
     assert (applied.number, engine.version, engine.sent) == (3, 3, [-1, 1 + 2 * 32])
     for name, parameter in run.trained.named_parameters():

@@ -11,19 +11,20 @@ import msgspec
 import pytest
 import torch
 
-from tests.weights.published import Side, Trained, follow, replica_of, same_bits
+from tests.weights.published import Side, Trained, follow, publish, replica_of, same_bits
 from whetstone.core.errors import UserError
 from whetstone.weights.folder_publisher import FolderPublisher, versions
 from whetstone.weights.folder_source import FolderSource
 from whetstone.weights.manifest import FormatMismatch, dump_manifest, load_manifest
 from whetstone.weights.replica import VersionRejected
-from whetstone.weights.shards import whole_tensors
 from whetstone.weights.source import VersionEvicted
 
 
 def put(side: Side, folder: FolderPublisher, number: int) -> None:
-    pieces = whole_tensors(side.trained.tensors(number).items())
-    folder.publish(side.publisher.publish(number, pieces).result())
+    manifest = publish(side.publisher, number, side.trained.tensors(number))
+    for form in folder.forms_to_write(manifest):
+        folder.stage(number, form.base, len(manifest.shards[0].parts))
+        folder.announce(form)
 
 
 def test_replicas_of_different_speed_follow_a_folder_that_does_not_grow(side: Side, tmp_path: Path) -> None:
@@ -82,7 +83,7 @@ def test_a_publisher_killed_while_it_writes_leaves_whole_versions_only(side: Sid
     if not child:
         # Version 1, torn: its shard is there, and the process dies before it is announced.
         other = Side(Trained())
-        other.publisher.publish(1, whole_tensors(other.trained.tensors(1).items())).result()
+        other.publish(1)
         FolderPublisher(tmp_path, other.store).stage(1, None, len(full.shards[0].parts))
         os.write(writing, b"!")
         threading.Event().wait()

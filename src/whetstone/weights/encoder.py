@@ -115,11 +115,6 @@ class VersionEncoder:
         self._announced = full.version_id
         return delta or full
 
-    def publish(self, number: int, pieces: Iterable[TensorShard]) -> Future[Manifest]:
-        """Call :meth:`begin` and, once encoded, :meth:`announce`: for a trainer of one rank."""
-        encoding = self.begin(number, pieces)
-        return self._publishing.submit(lambda: self.announce(encoding.result()))
-
     def close(self) -> None:
         """Wait for the current encoding, then stop."""
         self._publishing.shutdown(wait=True)

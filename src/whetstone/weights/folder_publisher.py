@@ -47,15 +47,11 @@ class FolderPublisher:
         except OSError as error:
             raise unwritable(root, error) from None
 
-    def publish(self, manifest: Manifest) -> None:
-        """Write and announce a version of a trainer with one rank. Raises UserError; then the next version is
-        written in full."""
-        for form in self.forms_to_write(manifest):
-            self.stage(manifest.number, form.base, len(manifest.shards[0].parts))
-            self.announce(form)
-
     def forms_to_write(self, manifest: Manifest) -> list[Manifest]:
-        """Return the forms in which every rank must write a version, in the order of their announcement."""
+        """Return the forms in which every rank must write a version, in the order of their announcement.
+
+        After a failure to write or announce one, the next version is written in full.
+        """
         full = msgspec.structs.replace(manifest, base=None)
         # A delta cannot follow a version that is not announced, so a failure here forces a full copy next.
         since, self._since_full = self._since_full, -1
