@@ -1,7 +1,6 @@
 """Several right answers: what validation does about problems whose own judges accept more than one.
 
     .venv/bin/python benchmarks/data_several.py packages FOLDER... [--cases 12] [--submissions 6]
-    .venv/bin/python benchmarks/data_several.py trial FOLDER... [--cases 12] [--submissions 6]
     .venv/bin/python benchmarks/data_several.py words FOLDER...
     .venv/bin/python benchmarks/data_several.py statements FILE...
 
@@ -9,8 +8,6 @@
 is taken as other sets hold it, with neither validator nor flags, and validated as before (marks only, no
 comparison set) and as now. A submission is right when the package's own rule accepts it on the cases that
 are used, the shortest ones. Printed is how many right submissions the problems which are kept refuse.
-``trial``: the packages' own validators on the trial of ``data checkers``, which should keep them, beside
-checkers that accept everything and that only compare, which it should not.
 ``words``: how many statements of the same packages say what their rule needs; no program is run.
 ``statements``: JSON arrays with a ``problem`` or ``question`` each; how many say what.
 """
@@ -30,20 +27,15 @@ import msgspec
 from contest_packages import stdin_problems
 from whetstone import __version__
 from whetstone.core.errors import UserError
-from whetstone.core.problem import Checker, Compare, Problem, Program, PythonChecker, Scoring
+from whetstone.core.problem import Compare, Problem, Program, Scoring
 from whetstone.data.select import cut_cases
 from whetstone.data.validate.comparing import freedom_of
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.runs import Runs
 from whetstone.data.validate.validator import Validator, settle
 from whetstone.judge import Judge, Verdict
-from whetstone_curation.checkers.trial import CheckerRejected, run_trial
 
 NOW = Policy(repeats=1, mutants=0, trivial_programs=False, judge_attempts=2)
-LENIENT = PythonChecker("def check(input, output, expected):\n    return True\n")
-COMPARES = PythonChecker(
-    "def check(input, output, expected):\n    return output.split() == expected.split()\n"
-)
 BEFORE = NOW.with_values(ignore=["comparison_set"], mark=["several_answers", "any_case", "float_tolerance"])
 
 
@@ -53,12 +45,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parts = parser.add_subparsers(dest="part", required=True)
-    for part in ("packages", "trial"):
-        packages = parts.add_parser(part)
-        packages.add_argument("folders", nargs="+", type=Path)
-        packages.add_argument("--cases", type=int, default=12)
-        packages.add_argument("--submissions", type=int, default=6, help="right and wrong ones, at most")
-        packages.add_argument("--workers", type=int, default=1)
+    packages = parts.add_parser("packages")
+    packages.add_argument("folders", nargs="+", type=Path)
+    packages.add_argument("--cases", type=int, default=12)
+    packages.add_argument("--submissions", type=int, default=6, help="right and wrong ones, at most")
+    packages.add_argument("--workers", type=int, default=1)
     parts.add_parser("words").add_argument("folders", nargs="+", type=Path)
     statements = parts.add_parser("statements")
     statements.add_argument("files", nargs="+", type=Path)
@@ -67,8 +58,6 @@ def main() -> None:
     print(f"Whetstone {__version__}, {machine}, load average {os.getloadavg()[0]:.1f}")
     if args.part == "packages":
         measure(args.folders, args.cases, args.submissions, args.workers)
-    elif args.part == "trial":
-        try_validators(args.folders, args.cases, args.submissions, args.workers)
     elif args.part == "words":
         read_words(args.folders)
     else:
@@ -135,37 +124,6 @@ def result(
     ):
         sums[f"{truth}: {name}: {what}"] += number
     return f"{name}: kept ({kept[0].compare.mode}), {refused} right refused, {passed} wrong accepted"
-
-
-def try_validators(folders: list[Path], cases: int, most: int, workers: int) -> None:
-    """Print what the trial says of each validator, and the sums."""
-    sums: Counter[str] = Counter()
-    with Judge(workers) as judge:
-        for problem, _ in stdin_problems(folders):
-            if problem.checker is None:
-                continue
-            cut = cut_cases(msgspec.structs.replace(problem, scoring=Scoring()), cases, "shortest", 0)
-            cut = msgspec.structs.replace(cut, references=cut.references[:most], wrong=cut.wrong[:most])
-            right = [p for p in cut.references if verdict(judge, cut, p) is Verdict.ACCEPTED]
-            wrong = [p for p in cut.wrong if verdict(judge, cut, p) is Verdict.WRONG_ANSWER]
-            if not right:
-                sums["without a right submission here"] += 1
-                continue
-            bare = msgspec.structs.replace(cut, checker=None, references=right, wrong=wrong)
-            for name, checker in (("own", problem.checker), ("lenient", LENIENT), ("compares", COMPARES)):
-                said = trial_of(judge, bare, checker)
-                sums[f"{name}: {said.partition(':')[0]}"] += 1
-                print(f"{problem.id:50} {name:8} {said}", flush=True)
-    for name in sorted(sums):
-        print(f"{name}: {sums[name]}")
-
-
-def trial_of(judge: Judge, problem: Problem, checker: Checker) -> str:
-    """``kept: …`` or the reason and its detail."""
-    try:
-        return f"kept: {run_trial(problem, checker, Runs(judge, 1), NOW.with_values(mutants=8)).summary()}"
-    except CheckerRejected as refused:
-        return f"{refused.reason}: {refused}"
 
 
 def truth_of(problem: Problem) -> str:

@@ -20,7 +20,6 @@ PACKAGE_OF_COMMAND = {
     "eval.rejudge": "whetstone-graders",
     "eval.rating": "whetstone-graders",
     "data.audit": "whetstone-curation",
-    "data.checkers": "whetstone-curation",
     "data.strengthen": "whetstone-curation",
 }
 

@@ -34,8 +34,8 @@ CARD_FILE = "card.json"
 PAGE_FILE = "card.html"
 # Dropped or marked problems that the card shows for each reason.
 EXAMPLES = 4
-# Entry points of this group have the name of a field of the card, `checkers` or `strengthened`. Each is a
-# function from a problem to a record of that field, or None.
+# Entry points of this group have the name of a field of the card, `strengthened`. Each is a function
+# from a problem to a record of that field, or None.
 EVIDENCE_PLUGINS = "whetstone.card_evidence"
 
 # Untrusted values could be many. Further values of a property count as `other`.
@@ -87,14 +87,6 @@ class DropReport(Struct, frozen=True):
     dropped: int
     kept: int
     reasons: list[ReasonCount]
-
-
-class CheckerRecord(Struct, frozen=True):
-    """A checker that a model wrote, and its evidence as text."""
-
-    problem_id: str
-    model: str
-    evidence: str
 
 
 class StrengthRecord(Struct, frozen=True):
@@ -157,7 +149,6 @@ class Card(Struct, frozen=True):
     pass_rate: dict[str, int]
     licences: dict[str, int]
     versions: dict[str, str]
-    checkers: list[CheckerRecord] = []
     strengthened: list[StrengthRecord] = []
     pipeline: PipelineRecord | None = None
 
@@ -211,7 +202,6 @@ class Census:
                 "python": platform.python_version(),
                 "pyarrow": _pyarrow_version(),
             },
-            checkers=self._evidence.get("checkers", []),
             strengthened=self._evidence.get("strengthened", []),
             pipeline=pipeline,
             **counts,

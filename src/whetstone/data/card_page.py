@@ -29,7 +29,7 @@ _PACKAGE = "whetstone.data"
 # Most rows of one table of counts; one more row counts the rest.
 _ROWS = 24
 
-# Problems that the page names with evidence; `card.json` has all of them.
+# Problems that the page names with their added tests; `card.json` has all of them.
 _LISTED = 200
 
 _PROPERTIES = (
@@ -54,7 +54,7 @@ def render(card: Card) -> str:
         drop_report=_drop_report(card),
         pipeline=_pipeline(card.pipeline),
         reasons=_reasons(card.drop_report),
-        checkers=_added_evidence(card),
+        added_tests=_added_tests(card),
         properties="".join(_property(card, *row) for row in _PROPERTIES),
     )
     return page(
@@ -183,33 +183,20 @@ def _reason(step: str, reason: ReasonCount) -> str:
     )
 
 
-def _added_evidence(card: Card) -> str:
-    """Return the checkers that a model wrote, and the tests that ``data strengthen`` added; empty without
-    any."""
-    checkers = [(one.problem_id, one.model, one.evidence) for one in card.checkers]
-    tests = [
-        (one.problem_id, f"{one.added} from number {one.first}", one.evidence) for one in card.strengthened
-    ]
-    return _evidence("Checkers that a model wrote", ("problem", "model", "evidence"), checkers) + _evidence(
-        "Problems with added tests", ("problem", "tests", "their purpose"), tests
-    )
-
-
-def _evidence(title: str, columns: tuple[str, str, str], rows: list[tuple[str, str, str]]) -> str:
-    """Return a table of problems with evidence; empty if there are none."""
-    if not rows:
+def _added_tests(card: Card) -> str:
+    """Return a table of the tests that ``data strengthen`` added; empty if there are none."""
+    if not card.strengthened:
         return ""
     body = (
-        f'<tr><th scope="row"><code>{html.escape(problem_id)}</code></th>'
-        f"<td>{html.escape(what)}</td>"
-        f'<td class="detail">{html.escape(evidence)}</td></tr>'
-        for problem_id, what, evidence in rows[:_LISTED]
+        f'<tr><th scope="row"><code>{html.escape(one.problem_id)}</code></th>'
+        f"<td>{one.added} from number {one.first}</td>"
+        f'<td class="detail">{html.escape(one.evidence)}</td></tr>'
+        for one in card.strengthened[:_LISTED]
     )
-    more = f'<p class="note">{len(rows) - _LISTED} more in card.json</p>' if len(rows) > _LISTED else ""
-    return (
-        f'<section class="panel wide"><h2>{title} ({len(rows)})</h2>'
-        f"{_table('reasons', columns, body)}{more}</section>"
-    )
+    count = len(card.strengthened)
+    more = f'<p class="note">{count - _LISTED} more in card.json</p>' if count > _LISTED else ""
+    table = _table("reasons", ("problem", "tests", "their purpose"), body)
+    return f'<section class="panel wide"><h2>Problems with added tests ({count})</h2>{table}{more}</section>'
 
 
 def _example(decision: ProblemDecision) -> str:

@@ -1,1 +1,1 @@
-"""Whetstone's curation of problem sets: stronger tests, checkers written by models, audits, rarer sources."""
+"""Whetstone's curation of problem sets: stronger tests and audits."""

@@ -1,1 +1,0 @@
-"""Checkers that a model writes: the problems that need one, the prompt, and the trial of a checker."""
