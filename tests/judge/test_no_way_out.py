@@ -123,6 +123,7 @@ def unpaid(
     return {" ".join(name): why for name, why in wrong.items() if why}
 
 
+@pytest.mark.crowd
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_a_deadline(judge_of_tier: Judge, kind: str) -> None:

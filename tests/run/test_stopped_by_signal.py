@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -54,8 +55,11 @@ def only(process: int, number: int) -> None:
 
 def with_its_children(process: int, number: int) -> None:
     """As a service manager or a batch system does it: the judge's processes get the signal, too."""
-    for each in [*sorted(descendants(process)), process]:
-        os.kill(each, number)
+    for each in descendants(process):
+        # The judge ends processes of its own at any time.
+        with suppress(ProcessLookupError):
+            os.kill(each, number)
+    os.kill(process, number)
 
 
 def signal_in_step(train: WarmCommand, out: Path, least: int, number: int, send: Callable[..., None]) -> None:
