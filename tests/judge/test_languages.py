@@ -55,7 +55,7 @@ def judged(
     return judge.judge(stdin_problem(*(cases or (("", ""),)), limits=limits), Program(language, source))
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("language", PROGRAMS)
 def test_honest_programs_are_accepted(judge: Judge, language: str) -> None:
     """Fast input, a megabyte of output, recursion as deep as memory allows, and threads."""
@@ -75,7 +75,7 @@ def test_honest_programs_are_accepted(judge: Judge, language: str) -> None:
     assert judgement.accepted, [(case.verdict, case.reason) for case in judgement.cases]
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("language", PROGRAMS)
 def test_every_way_to_fail_has_its_verdict(judge: Judge, language: str) -> None:
     needs(language, judge)
@@ -90,7 +90,7 @@ def test_every_way_to_fail_has_its_verdict(judge: Judge, language: str) -> None:
     assert spin.verdict is Verdict.TIME_LIMIT, spin.reason
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("language", PROGRAMS)
 def test_the_reason_of_a_compile_error_names_the_place(judge: Judge, language: str) -> None:
     needs(language, judge)

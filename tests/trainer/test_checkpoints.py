@@ -40,9 +40,9 @@ def make_trainer(dtype=torch.bfloat16, **changes):
     )
 
 
-def save(run_dir, trainer, step=None, keep=2, state=None, worth=None):
+def save(run_dir, trainer, step=None, keep=2, state=None, worth=None, ranks=None):
     step = trainer.version if step is None else step
-    begin(CheckpointSaver(run_dir, keep=keep, also_keep=worth), trainer, step, state)
+    begin(CheckpointSaver(run_dir, keep=keep, also_keep=worth, ranks=ranks), trainer, step, state)
     return run_dir / "checkpoints" / f"step-{step}"
 
 
