@@ -13,9 +13,10 @@ import torch
 from whetstone.core.errors import UserError
 from whetstone.core.settings import Sampling
 from whetstone.engine.architecture import rope_limits
+from whetstone.engine.batches import Ticket
 from whetstone.engine.engine import GenerationRequest
 from whetstone.engine.memory import total_memory
-from whetstone.engine.scheduler import Scheduler, Ticket
+from whetstone.engine.scheduler import Scheduler
 from whetstone.engine.torch_engine import TorchEngine
 
 Build = Callable[..., Any]

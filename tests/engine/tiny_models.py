@@ -40,23 +40,22 @@ _ARCHITECTURES: dict[str, dict[str, Any]] = {
 }
 
 
-def tiny_model(architecture: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
-    """A model with random weights."""
-    config = AutoConfig.for_model(
-        architecture,
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=512,
-        bos_token_id=None,
-        eos_token_id=EOS,
-        pad_token_id=None,
+def tiny_model(architecture: str, seed: int = 0, dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
+    """A model with random weights; ``changes`` are fields of its configuration."""
+    fields: dict[str, Any] = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 512,
+        "bos_token_id": None,
+        "eos_token_id": EOS,
+        "pad_token_id": None,
         # Large enough for next-token distributions that are far from uniform.
-        initializer_range=0.3,
-        **_ARCHITECTURES[architecture],
-    )
+        "initializer_range": 0.3,
+    }
+    config = AutoConfig.for_model(architecture, **{**fields, **_ARCHITECTURES[architecture], **changes})
     torch.manual_seed(seed)
     return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
 

@@ -19,10 +19,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from whetstone.core.sample import Batch, Group, Sample
 from whetstone.core.settings import Sampling, read_settings
 from whetstone.engine.architecture import rope_limits
+from whetstone.engine.batches import Ticket
 from whetstone.engine.engine import GenerationRequest
 from whetstone.engine.loading import LoadedModel
 from whetstone.engine.memory import cache_limit
-from whetstone.engine.scheduler import Scheduler, Ticket
+from whetstone.engine.scheduler import Scheduler
 from whetstone.run.memory_plan import plan_memory
 from whetstone.run.model_memory import GENERATION, PHASES
 from whetstone.run.parts import build_trainer

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 from transformers import Cache
 
-# Columns are allocated in multiples of this. It is also ``invariance.KEYS``.
-_BLOCK = 128
+# Columns are allocated in multiples of this. A large one leaves much of the memory unused by short replies.
+_BLOCK = 16
 _FEW_SLOTS = 8
 # Masked columns on the left of the window; see the module docstring.
 _SPARE = 1
@@ -41,6 +41,11 @@ class PromptKV:
     keys: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
     values: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
     experts: bytes = b""
+
+    @property
+    def bytes(self) -> int:
+        """The size of all keys and values."""
+        return sum(t.nbytes for kept in (self.keys, self.values) for t in kept.values())
 
 
 class PromptCache(Cache):
@@ -80,6 +85,8 @@ class BatchCache(Cache):
     Rows 0 to len(lengths) - 1 are in use; row r has the columns from ``end - lengths[r]`` to ``end``. Slots
     times columns never exceed ``cells``, if admissions respect :meth:`max_rows`.
     """
+
+    _block = _BLOCK
 
     def __init__(self, cells: int) -> None:
         super().__init__(layers=[])
@@ -132,7 +139,7 @@ class BatchCache(Cache):
 
     def max_rows(self, reach: int) -> int:
         """Return how many rows fit in total if the longest may grow to ``reach`` tokens."""
-        return self.cells // _round_up(reach + _SPARE)
+        return self.cells // self._round_up(reach + _SPARE)
 
     def reserve(self, rows: int, length: int, growth: int) -> None:
         """Allocate space for ``rows`` more rows of at most ``length`` tokens that may grow by ``growth``."""
@@ -143,7 +150,7 @@ class BatchCache(Cache):
             slots = max(_FEW_SLOTS, rows, 2 * slots)
         width = max(self.width, length + _SPARE)
         if not self.lengths or slots > self._slots or width > self._end or self._end == self._columns:
-            wanted = _round_up(width + min(growth, _MAX_AHEAD))
+            wanted = self._round_up(width + min(growth, _MAX_AHEAD))
             self._resize(rows, slots, max(wanted, self._columns), width)
 
     def add(self, prompt: PromptKV, rows: int) -> None:
@@ -163,7 +170,7 @@ class BatchCache(Cache):
         if self._end == self._columns:
             # Moving the window back pays if a quarter of the columns is free. Otherwise the tensors grow.
             roomy = 4 * self.width <= 3 * self._columns
-            columns = self._columns if roomy else _round_up(3 * self.width // 2)
+            columns = self._columns if roomy else self._round_up(3 * self.width // 2)
             self._resize(len(self.lengths), self._slots, columns, self.width)
 
     def retain(self, kept: Sequence[int]) -> list[int]:
@@ -191,11 +198,15 @@ class BatchCache(Cache):
 
     def final_columns(self, rows: int, length: int, growth: int) -> int:
         """Return the columns of ``rows`` rows of ``length`` tokens after each has grown by ``growth``."""
-        most = self.cells // rows // _BLOCK * _BLOCK
-        columns = _round_up(length + _SPARE + min(growth, _MAX_AHEAD))
+        most = self.cells // rows // self._block * self._block
+        columns = self._round_up(length + _SPARE + min(growth, _MAX_AHEAD))
         while columns <= length + growth + _SPARE:
-            columns = _round_up(3 * columns // 2)
-        return max(_round_up(length + growth + _SPARE), min(columns, most))
+            columns = self._round_up(3 * columns // 2)
+        return max(self._round_up(length + growth + _SPARE), min(columns, most))
+
+    def _round_up(self, columns: int) -> int:
+        """Return the next multiple of the block size that leaves at least one column free."""
+        return (columns // self._block + 1) * self._block
 
     def _set_lengths(self, lengths: list[int]) -> None:
         self.lengths = lengths
@@ -219,8 +230,8 @@ class BatchCache(Cache):
 
         There are always ``rows`` rows and a free column after ``end``: admission has ensured that they fit.
         """
-        most = self.cells // rows // _BLOCK * _BLOCK
-        columns = max(_round_up(end), min(columns, most))
+        most = self.cells // rows // self._block * self._block
+        columns = max(self._round_up(end), min(columns, most))
         slots = max(rows, min(slots, self.cells // columns))
         self._move(slots, columns, end)
 
@@ -246,13 +257,16 @@ class BatchCache(Cache):
 class StartAlignedCache(BatchCache):
     """A BatchCache for ``invariance.py``: rows have the columns from 0 to ``lengths[r]``."""
 
+    # ``invariance.KEYS``, which must divide what is read.
+    _block = 128
+
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Write the newest token's keys and values ([rows or more, kv_heads, 1, head_dim]); return whole
         blocks of columns, as views: [rows, kv_heads, columns, head_dim]. Those not in use are finite."""
         rows = len(self.lengths)
-        seen = slice(0, -(-self.width // _BLOCK) * _BLOCK)
+        seen = slice(0, -(-self.width // self._block) * self._block)
         found: list[Tensor] = []
         states = (key_states, value_states)
         for tensor, newest in zip(self._layer(layer_idx, *states), states, strict=True):
@@ -277,8 +291,3 @@ class StartAlignedCache(BatchCache):
 
     def _move(self, slots: int, columns: int, end: int) -> None:
         super()._move(slots, columns, self.width)
-
-
-def _round_up(columns: int) -> int:
-    """Return the next multiple of the block size that leaves at least one column free."""
-    return (columns // _BLOCK + 1) * _BLOCK

@@ -7,9 +7,11 @@ batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from whetstone.core.settings import Sampling
 
@@ -17,6 +19,7 @@ from whetstone.core.settings import Sampling
 _BLOCK = 256
 # Top-p usually ends within this many tokens. Otherwise the whole row is sorted.
 _CANDIDATES = 1024
+NOT_FINITE = "the model gave logits that are not finite"
 # Below any logit, and finite at any temperature: an infinite one times a probability of 0 is not a number.
 _EXCLUDED = -1e30
 
@@ -48,8 +51,57 @@ def within_supports(logits: Tensor, ids: Tensor, counts: Tensor) -> Tensor:
     return logits.masked_fill(excluded, _EXCLUDED)
 
 
+@dataclass(frozen=True)
+class RowSampling:
+    """How the token of each row is drawn: [rows] each, on the device of the logits.
+
+    temperatures: float32, 1 for greedy rows. greedy: bool. top_k: int64, 0 keeps all. top_p: float64.
+    """
+
+    temperatures: Tensor
+    greedy: Tensor
+    top_k: Tensor
+    top_p: Tensor
+
+
+def row_sampling(params: Sequence[Sampling], device: torch.device) -> RowSampling:
+    """Return the sampling of a batch whose rows have these parameters."""
+    return RowSampling(
+        torch.tensor([p.temperature or 1.0 for p in params], device=device),
+        torch.tensor([p.temperature == 0 for p in params], device=device),
+        torch.tensor([p.top_k for p in params], device=device),
+        torch.tensor([p.top_p for p in params], dtype=torch.float64, device=device),
+    )
+
+
+def draw_rows(
+    logits: Tensor, sampling: RowSampling, uniforms: Tensor, *, truncates: bool, greedy: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw a token for each row without waiting for the device; see Sampler.draw.
+
+    ``truncates`` and ``greedy`` say whether any row is truncated or takes the most likely token.
+    Returns tokens ([rows], int64), log-probs ([rows], float64; not finite where the logits are not) and the
+    weights of the tokens that may be drawn ([rows, vocabulary], 0 for all others).
+    """
+    rows, vocabulary = logits.shape
+    temperatures = sampling.temperatures[:, None]
+    peak = logits.amax(-1, keepdim=True).float()
+    weights = (logits.float() - peak).div_(temperatures).exp_()
+    if truncates:
+        least = _least_kept(weights, sampling, weights.sort(descending=True).values)
+        weights = weights.masked_fill(weights < least, 0)
+    weights = pad(weights, (0, -vocabulary % _BLOCK))
+    sums = weights.view(rows, -1, _BLOCK).sum(-1).double()
+    tokens = _invert(weights, sums, uniforms)
+    if greedy:
+        tokens = torch.where(sampling.greedy, logits.argmax(-1), tokens)
+    drawn = logits.gather(-1, tokens[:, None]).float()
+    logprobs = ((drawn - peak) / temperatures).squeeze(-1).double() - sums.sum(-1).log()
+    return tokens, logprobs, weights[:, :vocabulary]
+
+
 class Sampler:
-    """Draws one token a row. Keeps its work space between calls; one call at a time."""
+    """Draws one token a row on a CPU. Keeps its work space between calls; one call at a time."""
 
     def __init__(self) -> None:
         self._space = torch.empty(0)
@@ -71,7 +123,7 @@ class Sampler:
         sums = weights.view(len(params), -1, _BLOCK).sum(-1).double()
         totals = sums.sum(-1)
         if not bool(torch.isfinite(totals).all()):
-            raise FloatingPointError("the model gave logits that are not finite")
+            raise FloatingPointError(NOT_FINITE)
         cut = [row for row, p in enumerate(params) if p.truncates]
         supports: list[list[int]] = [[] for _ in params]
         if cut:
@@ -80,10 +132,8 @@ class Sampler:
             weights[cut] = chosen
             sums[cut] = chosen.view(len(cut), -1, _BLOCK).sum(-1).double()
             totals[cut] = sums[cut].sum(-1)
-            rows, ids = chosen.nonzero(as_tuple=True)
-            counts = rows.bincount(minlength=len(cut)).tolist()
-            for row, kept in zip(cut, ids.split(counts), strict=True):
-                supports[row] = kept.tolist()
+            for row, kept in zip(cut, kept_ids(chosen), strict=True):
+                supports[row] = kept
         tokens = _invert(weights, sums, torch.tensor(uniforms, dtype=torch.float64, device=logits.device))
         greedy = [row for row, p in enumerate(params) if p.temperature == 0]
         if greedy:
@@ -117,27 +167,39 @@ class Sampler:
         return weights, peak
 
 
+def kept_ids(weights: Tensor) -> list[list[int]]:
+    """Return the ids of the tokens of each row that may be drawn. weights: [rows, vocabulary]."""
+    rows, ids = weights.nonzero(as_tuple=True)
+    counts = rows.bincount(minlength=len(weights)).tolist()
+    return [kept.tolist() for kept in ids.split(counts)]
+
+
 def _thresholds(weights: Tensor, params: Sequence[Sampling]) -> Tensor:
     """The least weight that each row's top-k and then top-p keep: [rows, 1]."""
-    result = torch.zeros(len(params), 1, device=weights.device)
-    # Selecting a few candidates is much faster than sorting the vocabulary.
+    # Selecting a few candidates is much faster than sorting the vocabulary, and they are rarely too few.
     count = min(weights.shape[1], max(_CANDIDATES, *(p.top_k for p in params)))
-    candidates = weights.topk(count, dim=-1).values
-    totals = weights.sum(-1, dtype=torch.float64)
-    for row, p in enumerate(params):
-        ranked = candidates[row, : p.top_k] if p.top_k else candidates[row]
-        if p.top_p == 1:
-            result[row] = ranked[-1] if p.top_k else 0
-            continue
-        mass = p.top_p * (ranked.sum(dtype=torch.float64) if p.top_k else totals[row])
-        cumulative = ranked.cumsum(-1, dtype=torch.float64)
-        # The candidates are rarely too few, so the whole row is sorted only then.
-        if not p.top_k and bool(cumulative[-1] < mass):
-            ranked = weights[row].sort(descending=True).values
-            cumulative = ranked.cumsum(-1, dtype=torch.float64)
-        last = int((cumulative < mass).sum().clamp(max=len(ranked) - 1))
-        result[row] = ranked[last]
-    return result
+    ranked = weights.topk(count, dim=-1).values
+    if count < weights.shape[1]:
+        shares = [p.top_p if p.top_p < 1 and not p.top_k else 0.0 for p in params]
+        wanted = weights.sum(-1, dtype=torch.float64) * torch.tensor(shares, device=weights.device)
+        if bool((ranked.sum(-1, dtype=torch.float64) < wanted).any()):
+            ranked = weights.sort(descending=True).values
+    return _least_kept(weights, row_sampling(params, weights.device), ranked)
+
+
+def _least_kept(weights: Tensor, sampling: RowSampling, ranked: Tensor) -> Tensor:
+    """The least weight that each row's top-k and then top-p keep: [rows, 1]; 0 keeps all.
+
+    ranked: the largest weights of each row in descending order, at least those that are kept.
+    """
+    top_k, top_p = sampling.top_k[:, None], sampling.top_p[:, None]
+    last = torch.where(top_k > 0, top_k, ranked.shape[1]).clamp(max=ranked.shape[1]) - 1
+    cumulative = ranked.cumsum(-1, dtype=torch.float64)
+    total = weights.sum(-1, keepdim=True, dtype=torch.float64)
+    mass = top_p * torch.where(top_k > 0, cumulative.gather(-1, last), total)
+    last = torch.where(top_p < 1, torch.minimum((cumulative < mass).sum(-1, keepdim=True), last), last)
+    kept = ranked.gather(-1, last)
+    return torch.where((top_k > 0) | (top_p < 1), kept, 0)
 
 
 def _invert(weights: Tensor, sums: Tensor, uniforms: Tensor) -> Tensor:

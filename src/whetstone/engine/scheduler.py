@@ -18,126 +18,30 @@ import random
 from collections import deque
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
 
-from whetstone.core.sample import FinishReason
 from whetstone.engine.architecture import RopeLimits
-from whetstone.engine.engine import Completion, GenerationRequest
+from whetstone.engine.batches import EagerBatch, Row, RunningBatch, Ticket
+from whetstone.engine.engine import Completion
 from whetstone.engine.expert_routing import ExpertRouters
-from whetstone.engine.invariance import (
-    INVARIANT,
-    attention_set_to,
-    invariant_log_probs,
-    missing_rows,
-    row_lengths,
-    whole_rows,
-)
-from whetstone.engine.kv_cache import BatchCache, PromptCache, PromptKV, StartAlignedCache
+from whetstone.engine.invariance import INVARIANT, attention_set_to, missing_rows, row_lengths
+from whetstone.engine.kv_cache import PromptCache, PromptKV
 from whetstone.engine.out_of_memory import SAMPLING_KEYS, explain_out_of_memory
-from whetstone.engine.sampling import Sampler
+from whetstone.engine.static_batch import StaticBatch
+from whetstone.engine.static_steps import step_runner, supports_static
 from whetstone.engine.stopping import StopRule, end_tokens
 
 # The tokens, padding included, of one forward pass over prompts. It bounds the memory of its activations.
 PREFILL_TOKENS = 4096
-
-
-@dataclass(eq=False)
-class Ticket:
-    """A request in the engine. ``started`` of its replies have entered the batch. ``oldest`` is the version
-    of the weights that sampled its first token."""
-
-    request: GenerationRequest
-    started: int = 0
-    prompt: PromptKV | None = None
-    oldest: int | None = None
-
-    @property
-    def reach(self) -> int:
-        """The most tokens that one of its rows may have."""
-        return len(self.request.prompt_ids) + self.request.params.max_tokens
-
-
-@dataclass(eq=False)
-class _Row:
-    """A running reply."""
-
-    ticket: Ticket
-    index: int
-    rule: StopRule
-    stream: random.Random
-    # The token that the next step feeds.
-    newest: int
-    token_ids: list[int] = field(default_factory=list[int])
-    logprobs: list[float] = field(default_factory=list[float])
-    versions: list[int] = field(default_factory=list[int])
-    supports: list[list[int]] = field(default_factory=list[list[int]])
-    # Those of every token that was read, if the request wants them.
-    experts: bytearray = field(default_factory=bytearray)
-
-    def completion(self, reason: FinishReason, routers: ExpertRouters | None) -> Completion:
-        return Completion(
-            self.index,
-            self.token_ids,
-            self.logprobs,
-            self.versions,
-            reason,
-            routing=routers.routing(bytes(self.experts)) if routers is not None else None,
-            supports=self.supports,
-        )
+# With fixed shapes, replies begin together: so many, or those that have waited for so many steps.
+_ADMITTED_AT_ONCE = 8
+_MOST_POSTPONED = 8
 
 
 Ended = list[tuple[Ticket, Completion]]
-
-
-class _Batch:
-    """Rows that share a forward pass, and their cache. ``cache.lengths[i]`` is the length of row i."""
-
-    def __init__(self, cells: int, *, invariant: bool) -> None:
-        self.rows: list[_Row] = []
-        self._invariant = invariant
-        self.cache = (StartAlignedCache if invariant else BatchCache)(cells)
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """The number of rows, and of tokens in their caches."""
-        return len(self.rows), sum(self.cache.lengths)
-
-    def keep(self, kept: list[int]) -> None:
-        """Drop all rows except ``kept`` (ascending)."""
-        if len(kept) < len(self.rows):
-            self.rows = [self.rows[i] for i in self.cache.retain(kept)]
-
-    def forward(self, model: Any, routers: ExpertRouters | None) -> torch.Tensor:
-        """Return the logits after the newest token of each row: [rows, vocabulary]. Rows whose requests want
-        it get the experts of that token. ``invariant`` batches return further rows after them."""
-        wanting = [i for i, row in enumerate(self.rows) if row.ticket.request.routing]
-        lengths = torch.tensor(self.cache.lengths)
-        ids = torch.tensor([[row.newest] for row in self.rows])
-        positions = lengths[:, None]
-        if self._invariant:
-            mask = row_lengths([length + 1 for length in self.cache.lengths])
-            ids, positions = whole_rows(ids), whole_rows(positions)
-        else:
-            # Rows are right-aligned in the cache: a shorter one begins later.
-            mask = torch.arange(self.cache.width + 1) >= (self.cache.width - lengths)[:, None]
-        step = partial(
-            model,
-            input_ids=ids.to(model.device),
-            attention_mask=mask.to(model.device),
-            position_ids=positions.to(model.device),
-            past_key_values=self.cache,
-            use_cache=True,
-        )
-        output, experts = (step(), None) if routers is None or not wanting else routers.record(step)
-        if experts is not None:
-            for i in wanting:
-                self.rows[i].experts += experts[i].numpy().tobytes()
-        self.cache.advance()
-        return output.logits[:, -1]
 
 
 class Scheduler:
@@ -152,32 +56,46 @@ class Scheduler:
         cache_bytes: int,
         rope: RopeLimits,
         invariant: bool = False,
+        static: bool | None = None,
+        ahead: int | None = None,
     ) -> None:
         self._model = model
         self._invariant = invariant
+        if static is None:
+            static = model.device.type != "cpu" and not invariant
+        self._static = static and supports_static(model, rope)
+        # Only an accelerator computes while the host reads.
+        self._ahead = int(model.device.type != "cpu") if ahead is None else ahead
         self._tokenizer = tokenizer
         self._max_batch = max_batch
         self._rope = rope
         self._ends = end_tokens(model, tokenizer)
-        self._sampler = Sampler()
         self._routers: ExpertRouters | None = None
         self._waiting: deque[Ticket] = deque()
-        self.token_bytes = self._measure_token_bytes()
+        self._postponed = 0
+        self._one_token = self._read_one_token()
+        self.token_bytes = self._one_token.bytes
         # With two batches, either may come to hold all rows, so each gets half of the memory.
         self._cells = cache_bytes // self.token_bytes // (1 if rope.switch is None else 2)
         self._clear()
 
     def _clear(self) -> None:
-        self._short, self._long = (_Batch(self._cells, invariant=self._invariant) for _ in range(2))
+        self._short, self._long = (self._new_batch() for _ in range(2))
+
+    def _new_batch(self) -> RunningBatch:
+        if self._static:
+            runner = step_runner(self._model.device)
+            return StaticBatch(self._model, self._cells, self._one_token, runner, ahead=self._ahead)
+        return EagerBatch(self._model, self._cells, invariant=self._invariant)
 
     def fits(self, ticket: Ticket) -> bool:
         """Return whether a reply to a request can run at all."""
-        return self._short.cache.max_rows(ticket.reach) > 0
+        return self._short.max_rows(ticket.reach) > 0
 
     @property
     def bytes(self) -> int:
         """The size of the cache of running replies."""
-        return self._short.cache.bytes + self._long.cache.bytes
+        return self._short.bytes + self._long.bytes
 
     @property
     def busy(self) -> bool:
@@ -238,7 +156,7 @@ class Scheduler:
 
     def _describe_load(self) -> str:
         batches = (self._short, self._long)
-        rows, tokens = (sum(each) for each in zip(*(batch.size for batch in batches), strict=True))
+        rows, tokens = (sum(len(b.rows) for b in batches), sum(b.tokens for b in batches))
         waiting = sum(ticket.request.n - ticket.started for ticket in self._waiting)
         return f"{tokens} tokens of {rows} running replies, {waiting} replies waiting"
 
@@ -252,40 +170,34 @@ class Scheduler:
             self._clear()
         return ended
 
-    def _draw(self, batch: _Batch, version: int) -> Ended:
-        """Sample one token for every row of a batch."""
-        with attention_set_to(self._model, INVARIANT) if self._invariant else nullcontext():
-            logits = batch.forward(self._model, self._routers)
-        params = [row.ticket.request.params for row in batch.rows]
-        uniforms = [row.stream.random() for row in batch.rows]
-        tokens, logprobs, supports = self._sampler.draw(logits[: len(params)], params, uniforms)
-        if self._invariant:
-            temperatures = [p.temperature or 1.0 for p in params]
-            logprobs = invariant_log_probs(logits, tokens, temperatures, supports)
+    def _draw(self, batch: RunningBatch, version: int) -> Ended:
+        """Make a step of a batch, and record the tokens that it returns."""
         ended: Ended = []
-        kept: list[int] = []
-        drawn = zip(batch.rows, tokens, logprobs, supports, strict=True)
-        for i, (row, token, logprob, support) in enumerate(drawn):
+        finished: set[int] = set()
+        for drawn in batch.draw(version, self._routers):
+            row = drawn.row
+            # A batch may compute further tokens before it knows that a reply has ended.
+            if id(row) in finished:
+                continue
             if row.ticket.oldest is None:
-                row.ticket.oldest = version
-            row.newest = token
-            row.token_ids.append(token)
-            row.logprobs.append(logprob)
-            row.versions.append(version)
-            if support and row.ticket.request.supports:
-                row.supports.append(support)
+                row.ticket.oldest = drawn.version
+            row.newest = drawn.token
+            row.token_ids.append(drawn.token)
+            row.logprobs.append(drawn.logprob)
+            row.versions.append(drawn.version)
+            if drawn.support and row.ticket.request.supports:
+                row.supports.append(drawn.support)
             reason = row.rule.check(row.token_ids)
-            if reason is None:
-                kept.append(i)
-            else:
+            if reason is not None:
+                finished.add(id(row))
                 ended.append((row.ticket, row.completion(reason, self._routers)))
-        batch.keep(kept)
+        batch.keep([i for i, row in enumerate(batch.rows) if id(row) not in finished])
         return ended
 
     def _admit(self) -> None:
         """Move waiting replies into the batch while there is room."""
         chosen = self._select_waiting()
-        if not chosen:
+        if not chosen or self._postpones(sum(count for _, count in chosen)):
             return
         # The prompt is read once, also if its replies start at different times.
         unread = [ticket for ticket, _ in chosen if ticket.prompt is None]
@@ -296,13 +208,23 @@ class Scheduler:
         for batch in (self._short, self._long):
             parts = [(t, count) for t, count in chosen if self._batch_of(t.request.prompt_ids) is batch]
             if parts:
-                batch.cache.reserve(
+                batch.reserve(
                     rows=sum(count for _, count in parts),
                     length=max(len(ticket.request.prompt_ids) - 1 for ticket, _ in parts),
                     growth=max(ticket.request.params.max_tokens for ticket, _ in parts),
                 )
             for ticket, count in parts:
                 self._start_replies(ticket, count, batch)
+
+    def _postpones(self, replies: int) -> bool:
+        """Return whether so few replies wait for more, because a pass over prompts interrupts fast steps."""
+        if not self._static or not self._short.rows:
+            return False
+        self._postponed += 1
+        if replies >= _ADMITTED_AT_ONCE or self._postponed >= _MOST_POSTPONED:
+            self._postponed = 0
+            return False
+        return True
 
     def _select_waiting(self) -> list[tuple[Ticket, int]]:
         """Return the waiting requests that may start, in order, and how many replies of each."""
@@ -314,7 +236,7 @@ class Scheduler:
         chosen: list[tuple[Ticket, int]] = []
         for ticket in self._waiting:
             reach = max(reach, ticket.reach)
-            most = min(self._max_batch, self._short.cache.max_rows(reach))
+            most = min(self._max_batch, self._short.max_rows(reach))
             count = min(most - rows, ticket.request.n - ticket.started)
             # Later requests must wait too, or a long one could wait forever.
             if count <= 0:
@@ -324,29 +246,30 @@ class Scheduler:
         return chosen
 
     @torch.inference_mode()
-    def _measure_token_bytes(self) -> int:
-        """Return the cache size of a token over all layers, measured by a forward pass."""
+    def _read_one_token(self) -> PromptKV:
+        """Return the keys and values of a token, whose sizes are those of any token."""
         cache = PromptCache()
         ids = torch.zeros(1, 1, dtype=torch.long, device=self._model.device)
         self._model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
-        return cache.bytes
+        return cache.prompt(0, 1, b"")
 
-    def _batch_of(self, prompt_ids: Sequence[int]) -> _Batch:
+    def _batch_of(self, prompt_ids: Sequence[int]) -> RunningBatch:
         return self._long if self._rope.is_long(len(prompt_ids)) else self._short
 
-    def _start_replies(self, ticket: Ticket, count: int, batch: _Batch) -> None:
+    def _start_replies(self, ticket: Ticket, count: int, batch: RunningBatch) -> None:
         """Start ``count`` more replies of a request whose prompt has been prefilled."""
         assert ticket.prompt is not None
         request = ticket.request
-        batch.cache.add(ticket.prompt, count)
+        rows: list[Row] = []
         for index in range(ticket.started, ticket.started + count):
             # Each reply has its own stream, so its tokens do not depend on when it was admitted.
             stream = random.Random(f"{request.seed}/{index}")
             rule = StopRule(self._tokenizer, self._ends, request.params)
-            row = _Row(ticket, index, rule, stream, request.prompt_ids[-1])
+            row = Row(ticket, index, rule, stream, request.prompt_ids[-1])
             if request.routing:
                 row.experts += ticket.prompt.experts
-            batch.rows.append(row)
+            rows.append(row)
+        batch.add(ticket.prompt, rows)
         ticket.started += count
         if ticket.started == request.n:
             ticket.prompt = None
@@ -355,20 +278,19 @@ class Scheduler:
     def _move_long_rows(self) -> None:
         """Move rows that have outgrown the first set of frequencies to the batch of the second."""
         short = self._short
-        moving = [i for i, cached in enumerate(short.cache.lengths) if self._rope.is_long(cached + 1)]
+        moving = [i for i, row in enumerate(short.rows) if self._rope.is_long(row.length + 1)]
         if not moving:
             return
         rows = [short.rows[i] for i in moving]
         short.keep([i for i in range(len(short.rows)) if i not in moving])
         read = self._read([row.ticket.request.prompt_ids + row.token_ids[:-1] for row in rows])
-        self._long.cache.reserve(
+        self._long.reserve(
             rows=len(rows),
             length=max(past.length for past in read),
             growth=max(row.ticket.request.params.max_tokens for row in rows),
         )
         for row, past in zip(rows, read, strict=True):
-            self._long.cache.add(past, 1)
-            self._long.rows.append(row)
+            self._long.add(past, [row])
 
     def _read(self, pasts: Sequence[list[int]], routers: ExpertRouters | None = None) -> list[PromptKV]:
         """Return the keys and values of sequences up to their newest token; with ``routers`` also the

@@ -21,11 +21,12 @@ import torch
 from whetstone.core.errors import UserError
 from whetstone.core.sample import Routing
 from whetstone.engine.architecture import check_architecture, check_length, rope_limits
+from whetstone.engine.batches import Ticket
 from whetstone.engine.engine import Capabilities, Completion, GenerationRequest, check_request
 from whetstone.engine.expert_routing import has_experts
 from whetstone.engine.invariance import supports_invariance
 from whetstone.engine.memory import cache_limit, total_memory
-from whetstone.engine.scheduler import Ended, Scheduler, Ticket
+from whetstone.engine.scheduler import Ended, Scheduler
 from whetstone.engine.weights import copy_weights, folder_weights
 
 P = ParamSpec("P")
@@ -44,6 +45,8 @@ class TorchEngine:
     max_context: prompt and reply together; default: the model's maximum.
     invariant: whether log-probs shall not depend on the other replies in the batch, and be those of the
         trainer bit for bit, where this is possible (``engine/invariance.py``).
+    static: whether steps have fixed shapes (``engine/static_batch.py``); default: on accelerators, for models
+        that support it.
 
     It generates with torch's thread count at construction.
     """
@@ -65,6 +68,7 @@ class TorchEngine:
         max_context: int | None = None,
         cache_mb: int | None = None,
         invariant: bool = False,
+        static: bool | None = None,
     ) -> None:
         check_architecture(model.config)
         config = model.config.get_text_config()
@@ -90,6 +94,7 @@ class TorchEngine:
             cache_bytes=self._cache_bytes,
             rope=rope,
             invariant=invariant and supports_invariance(model),
+            static=static,
         )
         self._version = 0
         self._closed = False
