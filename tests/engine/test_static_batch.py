@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.engine.kv_cache import PromptCache, PromptKV
 from whetstone.engine.scheduler import Scheduler
 from whetstone.engine.static_batch import StaticBatch, Step, StepShape
-from whetstone.engine.static_steps import EagerSteps, supports_static
+from whetstone.engine.static_steps import CapturedSteps, EagerSteps, supports_static
 from whetstone.engine.stopping import StopRule
 
 Build = Callable[..., Any]
@@ -299,3 +300,56 @@ def test_a_step_is_one_graph(backend: str, build_model: Build) -> None:
             return [(each.token, round(each.logprob, 3)) for _ in range(3) for each in batch.draw(0, None)]
 
     assert drawn(CompiledSteps(backend)) == drawn(EagerSteps())
+
+
+class RecordedGraph:
+    """A CUDA graph that only counts how often it is replayed."""
+
+    def __init__(self) -> None:
+        self.replayed = 0
+
+    def replay(self) -> None:
+        self.replayed += 1
+
+    def pool(self) -> str:
+        return "memory"
+
+
+def test_a_shape_of_step_is_captured_once_and_replayed_until_its_tensors_move(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graphs: list[RecordedGraph] = []
+    pools: list[Any] = []
+
+    def new_graph() -> RecordedGraph:
+        graphs.append(RecordedGraph())
+        return graphs[-1]
+
+    def capture(graph: RecordedGraph, *, pool: Any, capture_error_mode: str) -> Any:
+        pools.append(pool)
+        return nullcontext()
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", new_graph)
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    executed: list[StepShape] = []
+    steps = CapturedSteps()
+
+    def run(shape: StepShape) -> None:
+        def step() -> Any:
+            executed.append(shape)
+            return torch.zeros(1), torch.zeros(1)
+
+        steps.run(shape, step)
+
+    small, large = (StepShape(rows, 1, truncates=False, greedy=False) for rows in (8, 16))
+    for shape in (small, small, small, large, small, large, large):
+        run(shape)
+    # Each is executed at its first use, and once more while it is captured.
+    assert executed == [small, small, large, large]
+    assert [graph.replayed for graph in graphs] == [3, 2]
+    assert pools == [None, "memory"]
+    steps.forget()
+    run(small)
+    run(small)
+    assert len(graphs) == 3
+    assert pools[-1] is None
