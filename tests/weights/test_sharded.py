@@ -41,6 +41,7 @@ class Crew:
     """Two ranks; no pickle."""
 
     size = 2
+    local_size = 2
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
