@@ -19,6 +19,15 @@ def pinned(tensor: Tensor, device: torch.device, dtype: torch.dtype | None = Non
     return made.copy_(tensor)
 
 
+def start_copy(tensor: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Any]:
+    """Start to copy ``tensor`` to the host. Returns the copy, and on CUDA an event: then it is complete."""
+    cuda = tensor.device.type == "cuda"
+    copy = torch.empty(tensor.shape, dtype=dtype or tensor.dtype, pin_memory=cuda)
+    copy.copy_(tensor, non_blocking=cuda)
+    # torch keeps the tensor's memory until the copy is complete, even if the tensor is freed.
+    return copy, torch.cuda.current_stream(tensor.device).record_event() if cuda else None
+
+
 class HostCopies:
     """Copies tensors of a device to the host while the device continues.
 
@@ -38,12 +47,7 @@ class HostCopies:
         if tensor.device.type == "cpu":
             use(tensor)
             return
-        cuda = tensor.device.type == "cuda"
-        copy = torch.empty(tensor.shape, dtype=dtype or tensor.dtype, pin_memory=cuda)
-        copy.copy_(tensor, non_blocking=cuda)
-        # torch keeps the tensor's memory until the copy is complete, even if the tensor is freed.
-        event = torch.cuda.current_stream(tensor.device).record_event() if cuda else None
-        self._waiting.append((copy, event, use))
+        self._waiting.append((*start_copy(tensor, dtype), use))
         while len(self._waiting) > _UNDER_WAY:
             self._complete_oldest()
 

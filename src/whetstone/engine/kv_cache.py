@@ -42,11 +42,6 @@ class PromptKV:
     values: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
     experts: bytes = b""
 
-    @property
-    def bytes(self) -> int:
-        """The size of all keys and values."""
-        return sum(t.nbytes for kept in (self.keys, self.values) for t in kept.values())
-
 
 class PromptCache(Cache):
     """Collects the keys and values of right-padded prompts in one causal forward pass."""

@@ -95,13 +95,15 @@ def draw_rows(
     tokens = _invert(weights, sums, uniforms)
     if greedy:
         tokens = torch.where(sampling.greedy, logits.argmax(-1), tokens)
-    drawn = logits.gather(-1, tokens[:, None]).float()
-    logprobs = ((drawn - peak) / temperatures).squeeze(-1).double() - sums.sum(-1).log()
+    logprobs = _log_probs(logits, tokens, peak, temperatures, sums.sum(-1))
     return tokens, logprobs, weights[:, :vocabulary]
 
 
 class Sampler:
-    """Draws one token a row on a CPU. Keeps its work space between calls; one call at a time."""
+    """Draws one token a row, and waits for the device.
+
+    It keeps its work space between calls; one call at a time.
+    """
 
     def __init__(self) -> None:
         self._space = torch.empty(0)
@@ -138,8 +140,7 @@ class Sampler:
         greedy = [row for row, p in enumerate(params) if p.temperature == 0]
         if greedy:
             tokens[greedy] = logits[greedy].argmax(-1)
-        drawn = logits.gather(-1, tokens[:, None]).float()
-        logprobs = ((drawn - peak) / temperatures).squeeze(-1).double() - totals.log()
+        logprobs = _log_probs(logits, tokens, peak, temperatures, totals)
         return tokens.tolist(), logprobs.tolist(), supports
 
     def _weights(self, logits: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:
@@ -165,6 +166,13 @@ class Sampler:
             used.div_(temperatures)
         used.exp_()
         return weights, peak
+
+
+def _log_probs(logits: Tensor, tokens: Tensor, peak: Tensor, temperatures: Tensor, totals: Tensor) -> Tensor:
+    """Return the log-probs of tokens, [rows], float64. totals: [rows], the sums of the weights that may be
+    drawn; peak and temperatures: [rows, 1]."""
+    drawn = logits.gather(-1, tokens[:, None]).float()
+    return ((drawn - peak) / temperatures).squeeze(-1).double() - totals.log()
 
 
 def kept_ids(weights: Tensor) -> list[list[int]]:

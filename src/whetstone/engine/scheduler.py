@@ -73,8 +73,9 @@ class Scheduler:
         self._routers: ExpertRouters | None = None
         self._waiting: deque[Ticket] = deque()
         self._postponed = 0
-        self._one_token = self._read_one_token()
-        self.token_bytes = self._one_token.bytes
+        read = self._read_one_token()
+        self._one_token = read.prompt(0, 1, b"")
+        self.token_bytes = read.bytes
         # With two batches, either may come to hold all rows, so each gets half of the memory.
         self._cells = cache_bytes // self.token_bytes // (1 if rope.switch is None else 2)
         self._clear()
@@ -173,11 +174,11 @@ class Scheduler:
     def _draw(self, batch: RunningBatch, version: int) -> Ended:
         """Make a step of a batch, and record the tokens that it returns."""
         ended: Ended = []
-        finished: set[int] = set()
+        finished: set[Row] = set()
         for drawn in batch.draw(version, self._routers):
             row = drawn.row
             # A batch may compute further tokens before it knows that a reply has ended.
-            if id(row) in finished:
+            if row in finished:
                 continue
             if row.ticket.oldest is None:
                 row.ticket.oldest = drawn.version
@@ -189,9 +190,9 @@ class Scheduler:
                 row.supports.append(drawn.support)
             reason = row.rule.check(row.token_ids)
             if reason is not None:
-                finished.add(id(row))
+                finished.add(row)
                 ended.append((row.ticket, row.completion(reason, self._routers)))
-        batch.keep([i for i, row in enumerate(batch.rows) if id(row) not in finished])
+        batch.keep([i for i, row in enumerate(batch.rows) if row not in finished])
         return ended
 
     def _admit(self) -> None:
@@ -246,12 +247,12 @@ class Scheduler:
         return chosen
 
     @torch.inference_mode()
-    def _read_one_token(self) -> PromptKV:
+    def _read_one_token(self) -> PromptCache:
         """Return the keys and values of a token, whose sizes are those of any token."""
         cache = PromptCache()
         ids = torch.zeros(1, 1, dtype=torch.long, device=self._model.device)
         self._model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
-        return cache.prompt(0, 1, b"")
+        return cache
 
     def _batch_of(self, prompt_ids: Sequence[int]) -> RunningBatch:
         return self._long if self._rope.is_long(len(prompt_ids)) else self._short

@@ -17,6 +17,7 @@ those of ``EagerBatch``. So replies are the same, up to the rounding of attentio
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from whetstone.engine.batches import DrawnToken, Row
 from whetstone.engine.block_pool import BLOCK, BlockPool, blocks_for
 from whetstone.engine.decode_attention import DECODE, decode_masks
 from whetstone.engine.expert_routing import ExpertRouters
+from whetstone.engine.host_copies import pinned, start_copy
 from whetstone.engine.invariance import attention_set_to
 from whetstone.engine.kv_cache import PromptKV
 from whetstone.engine.sampling import NOT_FINITE, RowSampling, draw_rows, kept_ids
@@ -142,8 +144,8 @@ class _Launched:
 class StaticBatch:
     """A RunningBatch of a model with at most ``cells`` tokens in its cache.
 
-    one_token: keys and values of the shapes that each token has.
-    ahead: the steps that may be launched before the tokens of an earlier one are read.
+    one_token: keys and values of the shapes that each token has. ahead: the steps that may be launched
+        before the tokens of an earlier one are read.
     """
 
     def __init__(
@@ -165,7 +167,6 @@ class StaticBatch:
         self._host = np.zeros(0, _layout(0))
         self._pool: BlockPool | None = None
         self._tensors: StepTensors | None = None
-        self._wanted_blocks = 0
 
     @property
     def bytes(self) -> int:
@@ -188,7 +189,12 @@ class StaticBatch:
         places, columns = len(self._host), max(self._columns, blocks)
         if rows > places:
             places = max(_FEW_ROWS, rows, 2 * places)
-        self._wanted_blocks = min(self._most_blocks, places * columns)
+        wanted = min(self._most_blocks, places * columns)
+        if self._pool is None:
+            self._pool = BlockPool(wanted, self._one_token)
+        elif self._pool.count < wanted:
+            self._pool.grow(wanted)
+            self._runner.forget()
         if places > len(self._host) or columns > self._columns:
             self._grow_table(places, columns)
 
@@ -216,11 +222,7 @@ class StaticBatch:
 
     def add(self, prompt: PromptKV, rows: Sequence[Row]) -> None:
         """See RunningBatch."""
-        if self._pool is None:
-            self._pool = BlockPool(self._wanted_blocks, self._one_token)
-        elif self._pool.count < self._wanted_blocks:
-            self._pool.grow(self._wanted_blocks)
-            self._runner.forget()
+        assert self._pool is not None
         for row, blocks in zip(rows, self._pool.add_prompt(prompt, len(rows)), strict=True):
             place = heapq.heappop(self._unused)
             params = row.ticket.request.params
@@ -247,7 +249,6 @@ class StaticBatch:
             heapq.heappush(self._unused, place)
             entry = self._host[place]
             entry["length"], entry["active"], entry["blocks"] = 0, 0, 0
-            entry["top_k"], entry["top_p"], entry["greedy"], entry["temperature"] = 0, 1.0, 0, 1.0
             self._changed.add(place)
         self.rows = staying
 
@@ -274,7 +275,7 @@ class StaticBatch:
             values, weights = self._runner.run(shape, step)
         self._host["length"] += self._host["active"]
         self._tick = (self._tick + 1) % UNIFORMS
-        copied, finished = _copy_to_host(values)
+        copied, finished = start_copy(values)
         return _Launched([(self._places[row], row) for row in self.rows], version, copied, weights, finished)
 
     def _take_blocks(self) -> None:
@@ -303,7 +304,9 @@ class StaticBatch:
         changed = self._host[sorted(self._changed)]
         self._host["token"] = -1
         self._changed.clear()
-        rows = _copy_to_device(changed.view(np.int32).reshape(len(changed), -1), self._model.device)
+        device = self._model.device
+        numbers = torch.from_numpy(changed.view(np.int32).reshape(len(changed), -1))
+        rows = pinned(numbers, device).to(device, non_blocking=device.type == "cuda")
         self._tensors.table.index_copy_(0, rows[:, _ROW].long(), rows)
 
     def _shape(self) -> StepShape:
@@ -321,7 +324,7 @@ class StaticBatch:
             launched.finished.synchronize()
         values = launched.values.tolist()
         current = [(place, row) for place, row in launched.drawn if row in self._places]
-        if not all(np.isfinite(values[place][1]) for place, _ in current):
+        if not all(math.isfinite(values[place][1]) for place, _ in current):
             raise FloatingPointError(NOT_FINITE)
         supports: dict[Row, list[int]] = {}
         wanting = [(place, row) for place, row in current if _wants_support(row)]
@@ -344,20 +347,3 @@ def _uniforms(row: Row, count: int) -> list[float]:
 
 def _power_of_two(count: int) -> int:
     return 1 << (count - 1).bit_length()
-
-
-def _copy_to_device(values: np.ndarray[Any, Any], device: torch.device) -> Tensor:
-    """Copy to the device. The host does not wait for it on CUDA."""
-    made = torch.from_numpy(values)
-    return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made.to(device)
-
-
-def _copy_to_host(values: Tensor) -> tuple[Tensor, Any]:
-    """Start a copy of a tensor to the host. Returns it, and an event that occurs when it is complete."""
-    if values.device.type != "cuda":
-        return values.clone(), None
-    copied = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    copied.copy_(values, non_blocking=True)
-    finished = torch.cuda.Event()
-    finished.record()
-    return copied, finished

@@ -38,18 +38,17 @@ class StopStrings:
         self._strings = strings
         # A token has at least one byte. The extra tokens are for a character whose bytes began before
         # the string, and for a token without text.
-        self.reach = max((len(s.encode()) for s in strings), default=0) + 4 if strings else 0
+        self.reach = max(len(s.encode()) for s in strings) + 4 if strings else 0
         self._completing: dict[int, bool] = {}
 
     def end(self, token_ids: list[int]) -> bool:
         """Return whether one of the strings is within the last tokens of a reply. Call it for every token."""
-        if not self._strings or not self._can_complete(token_ids):
+        if not self._strings or not self._can_complete(token_ids[-1]):
             return False
         text = self._decode(token_ids[-self.reach :])
         return any(string in text for string in self._strings)
 
-    def _can_complete(self, token_ids: list[int]) -> bool:
-        newest = token_ids[-1]
+    def _can_complete(self, newest: int) -> bool:
         if newest not in self._completing:
             # Some tokenizers drop a space at the beginning of a text, so the token stands behind itself.
             text = self._decode([newest, newest])
