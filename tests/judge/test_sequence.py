@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.beside import data_beside
-from tests.judge.judge_problems import call_problem, python, stdin_problem
+from tests.judge.judge_problems import AMPLE_LIMITS, call_problem, python, stdin_problem
 from whetstone.cli.main import main
 from whetstone.core.problem import AssertTests, Program, case_count
 from whetstone.data.dataset import load_problems
@@ -102,7 +102,8 @@ def test_cases_together_keep_the_limits_of_one(sequential: Judge) -> None:
     assert judged.accepted
     assert all(0.1 < case.cpu_s < 0.5 for case in judged.cases)
     kept = "import math\nkept = math.__dict__.setdefault('kept', [])\nkept.append(b'x' * (100 << 20))\n"
-    judged = sequential.judge(SUM, python(kept + ANSWER))
+    # A process stops between two cases at half of its CPU time, so that limit must be far away.
+    judged = sequential.judge({**SUM, "limits": AMPLE_LIMITS}, python(kept + ANSWER))
     assert judged.accepted
     assert not judged.shared_process
 
