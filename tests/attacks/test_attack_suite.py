@@ -28,6 +28,7 @@ def corpus() -> Corpus:
 WITHIN_A_PROCESS = {
     "argument_mutation",
     "asked_answers",
+    "call_results",
     "class_design",
     "forged_equality",
     "lazy_values",

@@ -152,7 +152,7 @@ def _tests(problem: Problem) -> RenderableType:
     table = Table("input", "expected", title=f"compare: {problem.compare.mode}", title_justify="left")
     if isinstance(tests, CallTests):
         name = f"{tests.class_}().{tests.function}" if tests.class_ else tests.function
-        table.title = None
+        table.title = None if problem.compare.mode == "tokens" else table.title
         for case in tests.cases:
             if case.operations is not None:
                 calls = [f"{o}{_json(a)}" for o, a in zip(case.operations, case.args, strict=True)]

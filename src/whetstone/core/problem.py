@@ -7,15 +7,15 @@ are positive, and called names are identifiers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
+from whetstone.core.call_tests import CallCase, CallTests, NonEmpty
 from whetstone.core.errors import UserError, did_you_mean
 
-NonEmpty = Annotated[str, Meta(min_length=1)]
+__all__ = ["CallCase", "CallTests", "NonEmpty"]
 
 # A key of `Problem.meta`. It is true if replies continue the starter, or repeat it without its imports and
 # helpers. Importers set it. The extraction of the program then joins starter and reply.
@@ -61,7 +61,9 @@ def _check_number(field: str, value: float, most: float, *, zero: bool = False) 
         raise ValueError(f"`{field}` must be {least} 0 and at most {most:g}; got {value!r}")
 
 
-CompareMode = Literal["tokens", "exact", "lines", "floats", "ignore_case", "unordered_lines", "kattis"]
+CompareMode = Literal[
+    "tokens", "exact", "lines", "floats", "ignore_case", "unordered_lines", "kattis", "values"
+]
 _MODES: tuple[str, ...] = get_args(CompareMode)
 # The prefix of modes that name a comparison passed to the judge.
 GRADER_PREFIX = "grader:"
@@ -69,9 +71,7 @@ _MODE_SCHEMA = {"anyOf": [{"enum": [*_MODES]}, {"pattern": f"^{GRADER_PREFIX}"}]
 
 
 class Compare(Struct, frozen=True, forbid_unknown_fields=True):
-    """How the output of a ``stdin`` case is compared with the expected text.
-
-    Only comparisons of other graders also apply to ``call`` tests, and none to other kinds.
+    """How the output of a ``stdin`` case is compared with the expected text, or a value of a ``call`` case.
 
     ``tokens`` (default): whitespace-separated tokens, case-sensitive. A token also matches as an equal
     decimal number, or within 1e-6 if the expected token has a ``.`` or an exponent. An expected token with an
@@ -82,6 +82,11 @@ class Compare(Struct, frozen=True, forbid_unknown_fields=True):
 
     ``kattis``: the default validator of Kattis, with its flags ``case_sensitive`` and
     ``space_change_sensitive``. ``abs`` and ``rel`` are its float tolerances, none by default.
+
+    ``values``: returned values of ``call`` tests. Every number may differ by ``abs`` or ``rel``, integers
+    included if one of them is given (default: floats within 1e-9 relative). ``order`` says which lists may be
+    in any order: the returned one (``any``), the lists in it (``inner``), or both (``all``). With
+    ``ignore_repeats``, equal items of such a list count once. With ``any_case``, letter case is ignored.
 
     ``grader:NAME`` is a comparison that was passed to the judge, for printed text or for returned values.
     ``whetstone_graders`` has those of published graders, including their faults. ``oracle`` names the special
@@ -94,6 +99,10 @@ class Compare(Struct, frozen=True, forbid_unknown_fields=True):
     case_sensitive: bool = False
     space_change_sensitive: bool = False
     oracle: str | None = None
+    # Comparisons without the following fields are stored as before they existed.
+    order: Literal["any", "inner", "all"] | UnsetType = UNSET
+    ignore_repeats: bool | UnsetType = UNSET
+    any_case: bool | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if self.mode not in _MODES and not self.mode.startswith(GRADER_PREFIX):
@@ -105,6 +114,10 @@ class Compare(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"`oracle` belongs to comparisons of other graders (mode `{GRADER_PREFIX}NAME`)")
         if self.mode != "kattis" and (self.case_sensitive or self.space_change_sensitive):
             raise ValueError("`case_sensitive` and `space_change_sensitive` belong to the mode kattis")
+        if self.mode != "values" and (self.order or self.ignore_repeats or self.any_case):
+            raise ValueError("`order`, `ignore_repeats` and `any_case` belong to the mode values")
+        if self.ignore_repeats and not self.order:
+            raise ValueError("`ignore_repeats` needs `order`, which says in which lists")
         for field, tolerance in (("abs", self.abs), ("rel", self.rel)):
             if tolerance is not None:
                 _check_number(field, tolerance, MOST_TOLERANCE, zero=True)
@@ -112,6 +125,9 @@ class Compare(Struct, frozen=True, forbid_unknown_fields=True):
 
 class PythonChecker(Struct, frozen=True, forbid_unknown_fields=True, tag="python", tag_field="type"):
     """``def check(input, output, expected) -> bool``, run in its own sandbox. It decides alone.
+
+    For ``stdin`` tests these are texts. For ``call`` tests ``input`` is the case as a mapping (``args``,
+    ``kwargs``, ``operations``), and the others are values; with operations, a list of values.
 
     If it raises an exception for this output, but not for the expected one, it cannot read the output:
     WRONG_ANSWER. A checker that crashes or exceeds its limits is JUDGE_ERROR.
@@ -175,78 +191,6 @@ class StdinTests(Struct, frozen=True, forbid_unknown_fields=True, tag="stdin", t
     """The program reads standard input and writes standard output."""
 
     cases: Annotated[list[StdinCase], Meta(min_length=1)]
-
-
-class CallCase(Struct, frozen=True, forbid_unknown_fields=True):
-    """Arguments as JSON values, and the expected return value.
-
-    With ``operations`` (class design problems): names of methods, called in order on one object. The
-    first is the class itself, which constructs the object. ``args`` and ``expected`` then hold one entry
-    for each operation: a list of arguments, and the value returned (null for the constructor).
-    """
-
-    expected: Any
-    args: list[Any] = []
-    kwargs: dict[str, Any] = {}
-    operations: Annotated[list[str], Meta(min_length=1)] | None = None
-
-    def __post_init__(self) -> None:
-        if self.operations is None:
-            return
-        _check_names(*self.operations)
-        expected = cast("list[Any] | None", self.expected if isinstance(self.expected, list) else None)
-        if expected is None or not len(self.operations) == len(self.args) == len(expected):
-            raise ValueError("`operations`, `args` and `expected` need one entry for each operation")
-        if not all(isinstance(arguments, list) for arguments in self.args):
-            raise ValueError("with `operations`, each entry of `args` is a list of arguments")
-        if self.kwargs or expected[0] is not None:
-            raise ValueError("`operations` take no `kwargs`, and the constructor's `expected` is null")
-
-
-class CallTests(Struct, frozen=True, forbid_unknown_fields=True, tag="call", tag_field="kind"):
-    """Calls a function, method or class of the program, and compares the returned values.
-
-    With ``literals``, every argument and expected value is the text of a Python literal, for values that JSON
-    lacks: tuples, sets, complex numbers. See ``whetstone.core.literal``.
-
-    ``function`` alone: a function. ``function`` and ``class``: a method of an object constructed without
-    arguments (LeetCode's form). ``class`` alone: every case lists ``operations`` on an object of it.
-    """
-
-    cases: Annotated[list[CallCase], Meta(min_length=1)]
-    function: NonEmpty | None = None
-    class_: NonEmpty | None = msgspec.field(default=None, name="class")
-    literals: bool = False
-
-    def __post_init__(self) -> None:
-        _check_names(*[name for name in (self.function, self.class_) if name is not None])
-        if self.function is None and self.class_ is None:
-            raise ValueError("needs a `function`, or a `class` whose cases list `operations`")
-        for case in self.cases:
-            if (case.operations is None) != (self.function is not None):
-                raise ValueError(
-                    "cases list `operations` if, and only if, there is a `class` and no `function`"
-                )
-            if case.operations is not None and case.operations[0] != self.class_:
-                raise ValueError(f"the first of `operations` constructs: it is `{self.class_}`")
-            if self.literals and not all(isinstance(value, str) for value in _values_of(case)):
-                raise ValueError("with `literals`, arguments and expected values are text: Python literals")
-
-
-def _values_of(case: CallCase) -> Iterator[object]:
-    """Return the arguments of a case, and its expected values (for operations without that of the
-    constructor)."""
-    if case.operations is None:
-        yield from (*case.args, *case.kwargs.values(), case.expected)
-    else:
-        yield from (argument for arguments in case.args for argument in arguments)
-        yield from case.expected[1:]
-
-
-def _check_names(*names: str) -> None:
-    for name in names:
-        if not name.isidentifier():
-            raise ValueError(f"`{name}` is not a Python name")
 
 
 class AssertTests(Struct, frozen=True, forbid_unknown_fields=True, tag="assert", tag_field="kind"):
@@ -368,8 +312,7 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True):
     meta: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
-        if self.checker is not None and not isinstance(self.tests, StdinTests):
-            raise ValueError("`checker` decides `stdin` tests only")
+        self._check_checker()
         self._check_compare()
         grouped = {number for group in self.scoring.groups for number in group.cases}
         if grouped and grouped != set(range(case_count(self))):
@@ -377,13 +320,27 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True):
                 f"`scoring.groups` must contain every case, 0 to {case_count(self) - 1}, and no other"
             )
 
+    def _check_checker(self) -> None:
+        if self.checker is None or isinstance(self.tests, StdinTests):
+            return
+        if not isinstance(self.tests, CallTests):
+            raise ValueError("`checker` decides `stdin` and `call` tests only")
+        if not isinstance(self.checker, PythonChecker):
+            raise ValueError("the `checker` of returned values is a Python function: use the type python")
+        if self.compare.mode != "tokens":
+            raise ValueError("a `checker` of returned values decides alone: leave `compare` out")
+
     def _check_compare(self) -> None:
         tests, compare = self.tests, self.compare
         # Earlier versions wrote these tolerances into every problem.
         is_default = compare.mode == "tokens" and {compare.abs, compare.rel} <= {None, 1e-6}
-        is_grader = isinstance(tests, CallTests) and compare.mode.startswith(GRADER_PREFIX)
-        if not (isinstance(tests, StdinTests) or is_default or is_grader):
-            kind = cast("str", tests.__struct_config__.tag)
+        kind = cast("str", tests.__struct_config__.tag)
+        if isinstance(tests, StdinTests):
+            applies = compare.mode != "values"
+        else:
+            added = compare.mode.startswith(GRADER_PREFIX)
+            applies = isinstance(tests, CallTests) and (added or compare.mode == "values")
+        if not (applies or is_default):
             raise ValueError(
                 f"`compare` (mode {compare.mode}) has no effect on `{kind}` tests: leave it out"
                 + _INSTEAD_OF_COMPARE.get(kind, "")
@@ -391,8 +348,11 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _INSTEAD_OF_COMPARE = {
-    "call": f", or name the comparison of a grader ({GRADER_PREFIX}NAME)",
+    "stdin": ", or use `floats` for tolerances and `unordered_lines` for any order",
+    "call": f", or name the comparison of a grader ({GRADER_PREFIX}NAME), or use "
+    '{"mode": "values"} with `abs`, `rel`, `order` or `any_case`',
     "assert": ", and write tolerances into the asserts",
+    "interactive": "; the interactor decides",
 }
 
 

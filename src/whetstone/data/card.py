@@ -29,6 +29,7 @@ from whetstone.core.problem import (
 )
 from whetstone.data.decisions import ProblemDecision
 from whetstone.data.pass_rate import rate_of
+from whetstone.data.validate.comparing import comparison_text
 
 CARD_FILE = "card.json"
 PAGE_FILE = "card.html"
@@ -260,6 +261,8 @@ def _answers(problem: Problem) -> str:
         case None:
             if isinstance(problem.tests, StdinTests):
                 return f"compared: {problem.compare.mode}"
+            if problem.compare.mode == "values":
+                return f"compared: {comparison_text(problem.compare)}"
             return "by the environment" if isinstance(problem.tests, NoTests) else "by the tests"
         case StandardChecker(name=name):
             return f"checker {name}"

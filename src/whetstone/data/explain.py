@@ -7,6 +7,7 @@ import re
 import msgspec
 from msgspec import Struct
 
+from whetstone.core.call_tests import ResultArgument
 from whetstone.core.errors import did_you_mean
 from whetstone.core.problem import (
     AssertTests,
@@ -34,6 +35,7 @@ _STRUCTS_AT: dict[str, tuple[type[Struct], ...]] = {
     "": (Problem,),
     "tests": (StdinTests, CallTests, AssertTests, InteractiveTests, NoTests),
     "tests.cases": (StdinCase, CallCase, InteractiveCase),
+    "tests.result": (ResultArgument,),
     "tests.interactor": (PythonInteractor, ProgramInteractor),
     "compare": (Compare,),
     "checker": (PythonChecker, ProgramChecker, StandardChecker),

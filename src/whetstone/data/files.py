@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from whetstone.core.errors import UserError
 from whetstone.core.outputs import replacing
@@ -160,7 +160,8 @@ def _check_plain(value: Any, place: str, path: str) -> None:
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise UserError(f"{place}: `{path}` is {value}, which JSON cannot represent")
-    elif value is not None and not isinstance(value, int):
+    # A field that is not set is not written.
+    elif value is not None and value is not UNSET and not isinstance(value, int):
         raise UserError(f"{place}: `{path}` is a {type(value).__name__}, which JSON cannot represent")
 
 

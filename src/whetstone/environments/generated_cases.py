@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, cast
 
+import msgspec
+
 from whetstone.core.literal import write_literal
 from whetstone.core.problem import CallCase, CallTests, Problem, StdinCase, StdinTests
 from whetstone.judge.extract import strip_thinking
@@ -188,7 +190,11 @@ def _calls(pairs: Sequence[tuple[Any, Any]], problem: Problem) -> CallTests:
             cases.append(CallCase(write_literal(expected), [write_literal(each) for each in arguments]))
         else:
             cases.append(CallCase(expected, arguments))
-    return CallTests(cases, tests.function, tests.class_, tests.literals)
+    try:
+        return msgspec.structs.replace(tests, cases=cases)
+    # An argument is no linked list or tree where the tests have one.
+    except ValueError:
+        raise InvalidCases("form") from None
 
 
 _EXAMPLE = re.compile(r"^\W*(?:examples?|samples?|sample (?:input|output|test|case)s?|for example)\b", re.I)

@@ -98,6 +98,12 @@ def _require_calls(problem: Problem) -> CallTests:
         raise NotRepresentable("methods of a class that is not called Solution")
     if any(case.kwargs for case in tests.cases):
         raise NotRepresentable("keyword arguments")
+    if problem.checker is not None:
+        raise NotRepresentable("a checker decides")
+    if problem.compare.mode == "values":
+        raise NotRepresentable("compare mode values")
+    if tests.result or tests.nodes:
+        raise NotRepresentable("results in arguments, linked lists and trees")
     return tests
 
 

@@ -24,7 +24,7 @@ from whetstone.core.syntax import parsed
 from whetstone.data.text_lines import plain_lines
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.reasons import DefectFlag
-from whetstone.judge.answers.equality import equal
+from whetstone.judge.answers.comparisons import same_value
 from whetstone.judge.answers.text import compare
 
 _MB = 1 << 20
@@ -142,19 +142,23 @@ def _repetitions(problem: Problem) -> Iterator[DefectFlag]:
 
 def _contradict(problem: Problem, one: int, other: int) -> bool:
     tests = problem.tests
+    # With a checker, several outputs may be right.
+    if problem.checker is not None:
+        return False
     if isinstance(tests, StdinTests):
-        # With a checker, several outputs may be right.
-        if problem.checker is not None:
-            return False
         # A comparison need not be symmetric, so both directions are tried.
         outputs = tests.cases[one].output, tests.cases[other].output
         return not any(compare(a.encode("utf-8", "surrogatepass"), b, problem.compare)[0]
                        for a, b in (outputs, outputs[::-1]))  # fmt: skip
     if isinstance(tests, CallTests):
-        return not equal(tests.cases[one].expected, tests.cases[other].expected)
+        return not same_value(tests.cases[one].expected, tests.cases[other].expected, problem.compare)
     if isinstance(tests, AssertTests) and tests.asserts:
         both = _compared_call(tests.asserts[one]), _compared_call(tests.asserts[other])
-        return both[0] is not None and both[1] is not None and not equal(both[0][1], both[1][1])
+        return (
+            both[0] is not None
+            and both[1] is not None
+            and not same_value(both[0][1], both[1][1], problem.compare)
+        )
     return False
 
 

@@ -154,7 +154,9 @@ def with_stated_comparison(problem: Problem) -> tuple[Problem, DefectFlag | None
 def comparison_text(compare: Compare) -> str:
     """Return a comparison as a short text."""
     bounds = [f"{name} {bound:g}" for name in ("abs", "rel") if (bound := getattr(compare, name)) is not None]
-    return " ".join([compare.mode, *bounds])
+    order = [f"order {compare.order}"] if compare.order else []
+    flags = [name for name in ("ignore_repeats", "any_case") if getattr(compare, name)]
+    return " ".join([compare.mode, *bounds, *order, *flags])
 
 
 def _compare(compare: Compare, tests: StdinTests, freedom: _Freedom) -> Compare:

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from whetstone.core.problem import Checker, Program, ProgramChecker, StandardChecker, StdinCase
+from whetstone.core.problem import (
+    CallCase,
+    Checker,
+    Program,
+    ProgramChecker,
+    PythonChecker,
+    StandardChecker,
+    StdinCase,
+)
+from whetstone.core.verdict import CaseJudgement, Verdict
 from whetstone.judge.answers.protocols import callable_event, event_of
 from whetstone.judge.answers.responsibility import (
     UNSURE,
+    Blame,
     BlameDecision,
     CheckerEvent,
     Event,
@@ -15,11 +25,14 @@ from whetstone.judge.answers.responsibility import (
     is_decision,
 )
 from whetstone.judge.answers.standard_checkers import check_standard
+from whetstone.judge.failure_cause import NotJudged, despite_faults
 from whetstone.judge.languages.runnable import CompileFailure, prepare
 from whetstone.judge.languages.table import language_named
+from whetstone.judge.outcome import case, judge_failure
 from whetstone.judge.sandboxes import SandboxRole, SandboxSet, harness_job
 from whetstone.judge.values import encode
-from whetstone.sandbox import RunLimits
+from whetstone.sandbox import RunLimits, RunResult
+from whetstone.sandbox.execute import NotExecuted
 
 # These limits do not depend on the problem. A checker is trusted, but the output that it reads is not.
 _LIMITS = RunLimits(cpu_s=20, memory_bytes=2 << 30, output_bytes=16 << 20)
@@ -45,11 +58,66 @@ def check(
         if isinstance(checker, ProgramChecker):
             return _run_program(sandboxes, checker, test, printed, expected)
         text = printed.decode("utf-8", "replace")
-        payload = encode([checker.source, test.input, text, test.output])
-        result = sandboxes.python(SandboxRole.TESTS, checker.source).run(
-            harness_job("checker", payload, _LIMITS)
-        )
-        return callable_event(result, refused="refused by the problem's checker")
+        return _run_callable(sandboxes, checker.source, test.input, text, test.output)
+
+    return _decide(event_on, output, expected, references)
+
+
+def check_values(
+    sandboxes: SandboxSet, checker: PythonChecker, test: CallCase, answer: bytes, references: Outputs
+) -> BlameDecision:
+    """Return who is at fault for the checker's event on returned values. Raises SandboxFault.
+
+    answer: the answer of the program's process, as it was encoded there. Only the checker's process creates
+    the values in it. ``references`` yields such answers.
+    """
+    given = {"args": test.args, "kwargs": test.kwargs, "operations": test.operations}
+
+    def event_on(returned: bytes) -> Event:
+        return _run_callable(sandboxes, checker.source, given, returned, test.expected)
+
+    return _decide(event_on, answer, encode(["value", test.expected]), references)
+
+
+def judge_by_checker(
+    result: RunResult, decide: Callable[[], BlameDecision], works: Callable[[], BlameDecision]
+) -> CaseJudgement:
+    """Return the judgement on a case that ``decide`` decides, which runs the checker.
+
+    If the checker's sandbox dies, only the checker runs again. ``works`` runs it on the expected output.
+    """
+
+    def attempt() -> BlameDecision:
+        try:
+            return decide()
+        except NotExecuted as fault:
+            return BlameDecision(Blame.JUDGE, str(fault))
+
+    def harmless(_: float) -> bool:
+        works()
+        return True
+
+    try:
+        blame, reason = despite_faults("the checker's sandbox", attempt, harmless)
+    except NotJudged as failure:
+        return case(result, failure.verdict, str(failure))
+    if blame is Blame.JUDGE:
+        return judge_failure(reason)
+    return case(result, Verdict.ACCEPTED if blame is Blame.NONE else Verdict.WRONG_ANSWER, reason)
+
+
+def _run_callable(
+    sandboxes: SandboxSet, source: str, given: object, output: object, expected: object
+) -> Event:
+    payload = encode([source, given, output, expected])
+    result = sandboxes.python(SandboxRole.TESTS, source).run(harness_job("checker", payload, _LIMITS))
+    return callable_event(result, refused="refused by the problem's checker")
+
+
+def _decide(
+    event_on: Callable[[bytes], Event], output: bytes, expected: bytes, references: Outputs
+) -> BlameDecision:
+    """Return who is at fault for the checker's event on ``output``."""
 
     def works() -> bool:
         return is_decision(event_on(expected)) or any(

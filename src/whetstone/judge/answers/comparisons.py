@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from whetstone.core.errors import UserError, did_you_mean
 from whetstone.core.optional_packages import install_command
 from whetstone.core.problem import GRADER_PREFIX, CallTests, Compare, Problem
+from whetstone.judge.answers.any_order import ValueComparison
 from whetstone.judge.answers.equality import equal
 
 # Stands for a returned object without a plain form. It is known only that it is not None.
@@ -98,8 +99,17 @@ def text_rule(compare: Compare) -> Callable[[bytes, bytes, Compare], tuple[bool,
 
 def value_rule(compare: Compare) -> ValueRule:
     """Return the rule of a problem's ``call`` tests. Each case needs a new one. Raises UserError."""
+    if compare.mode == "values":
+        compared = ValueComparison(compare)
+        return lambda value, expected, args: value is not UNPLAIN and compared(value, expected, args)
     added = _added_comparison(compare)
     return _default_rule if added is None or added.values is None else added.values(compare)
+
+
+def same_value(value: object, expected: object, compare: Compare) -> bool:
+    """Return whether two expected values are one answer, by the problem's comparison or the default one."""
+    rule = _default_rule if compare.mode.startswith(GRADER_PREFIX) else value_rule(compare)
+    return rule(value, expected, [])
 
 
 def _added_comparison(compare: Compare) -> Comparison | None:

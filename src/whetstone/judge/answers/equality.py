@@ -5,6 +5,7 @@ have exact builtin types. So no method of a program runs here, and no hash that 
 
 - ``bool`` is 0 or 1, and numbers of all types compare by value. An expected float has a relative tolerance of
   1e-9; an expected integer has none. ``nan`` equals ``nan`` only. A string never equals a number.
+  A problem may allow more, for integers too (``Tolerance``).
 - list, tuple, deque and range are all sequences. A mapping is a dict.
 - A set equals only a set with the same elements. JSON has no sets, so a problem whose answer is one uses
   ``assert`` tests. If a set could equal a list, it would solve "sort the distinct items".
@@ -19,7 +20,7 @@ from collections import deque
 from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from whetstone.judge.answers.inert import (
     DEQUE,
@@ -46,21 +47,38 @@ _DIGITS_PER_UNIT = 8
 _MAX_INEXACT_PAIRS = 1_000_000
 
 
-def equal(actual: object, expected: object) -> bool:
+# The bounds are computed in double precision. This factor absorbs their rounding.
+_ROUNDING_FACTOR = 1 + 1e-9
+
+
+class Tolerance(NamedTuple):
+    """The error of numbers that a problem allows in addition: ``abs``, or ``rel`` times the expected one."""
+
+    abs: float = 0.0
+    rel: float = 0.0
+    integers: bool = False
+    """Whether expected integers have it too, besides floats."""
+
+
+_USUAL = Tolerance()
+
+
+def equal(actual: object, expected: object, tolerance: Tolerance = _USUAL) -> bool:
     """Return whether ``actual`` is the answer ``expected``, by the rules in the module docstring."""
-    return _Comparison().equal(actual, expected)
+    return _Comparison(tolerance).equal(actual, expected)
 
 
 class _Comparison:
     """Compares two values, and limits the additional work that sets can cause."""
 
-    def __init__(self) -> None:
+    def __init__(self, tolerance: Tolerance) -> None:
+        self._tolerance = tolerance
         self._comparisons_left = _MAX_INEXACT_PAIRS
 
     def equal(self, actual: object, expected: object) -> bool:
         """Compare two parts of the values."""
         if isinstance(expected, _NUMBERS):
-            return isinstance(actual, _NUMBERS) and _numbers_equal(actual, expected)
+            return isinstance(actual, _NUMBERS) and _numbers_equal(actual, expected, self._tolerance)
         if isinstance(expected, _SETS):
             return self._sets_equal(elements_of(actual), cast("list[object]", elements_of(expected)))
         if isinstance(expected, _SEQUENCES):
@@ -119,7 +137,7 @@ class _Comparison:
             return False
         wanted: dict[Any, Any] | None = expected
         if all(type(key) is str for key in expected):
-            found: dict[Any, Any] | None = {_json_key(key): value for key, value in pairs}
+            found: dict[Any, Any] | None = {json_key(key): value for key, value in pairs}
             found = found if len(found) == len(pairs) else None
         else:
             wanted = by_key(expected.items())
@@ -149,32 +167,38 @@ def _number_work(value: object) -> int:
     return total
 
 
-def _numbers_equal(actual: Any, expected: Any) -> bool:
+def _numbers_equal(actual: Any, expected: Any, tolerance: Tolerance) -> bool:
     if isinstance(expected, Decimal) or isinstance(actual, Decimal):
-        return _decimals_equal(actual, expected)
+        return _decimals_equal(actual, expected, tolerance)
     if isinstance(expected, complex) or isinstance(actual, complex):
-        return _is_close(actual.real, expected.real) and _is_close(actual.imag, expected.imag)
-    return _is_close(actual, expected)
+        return is_close(actual.real, expected.real, tolerance) and is_close(
+            actual.imag, expected.imag, tolerance
+        )
+    return is_close(actual, expected, tolerance)
 
 
-def _is_close(actual: Any, expected: Any) -> bool:
+def is_close(actual: Any, expected: Any, tolerance: Tolerance = _USUAL) -> bool:
     """Compare real numbers. The type of the expected one decides whether there is a tolerance."""
     if actual == expected:
         return True
-    if not isinstance(expected, float):
+    if not isinstance(expected, float) and not (tolerance.integers and type(expected) is int):
         return False
-    if math.isnan(expected):
-        return isinstance(actual, float) and math.isnan(actual)
     try:
-        found = float(actual)
+        found, wanted = float(actual), float(expected)
     except OverflowError:
         return False
-    if math.isinf(expected) or not math.isfinite(found):
+    if math.isnan(wanted):
+        return isinstance(actual, float) and math.isnan(actual)
+    if math.isinf(wanted) or not math.isfinite(found):
         return False
-    return abs(found - expected) <= RELATIVE_TOLERANCE * max(abs(found), abs(expected))
+    difference = abs(found - wanted)
+    return (
+        difference <= RELATIVE_TOLERANCE * max(abs(found), abs(wanted))
+        or difference <= max(tolerance.abs, tolerance.rel * abs(wanted)) * _ROUNDING_FACTOR
+    )
 
 
-def _decimals_equal(actual: Any, expected: Any) -> bool:
+def _decimals_equal(actual: Any, expected: Any, tolerance: Tolerance) -> bool:
     for value in (actual, expected):
         if isinstance(value, Decimal) and not value.is_finite():
             other = expected if value is actual else actual
@@ -185,7 +209,7 @@ def _decimals_equal(actual: Any, expected: Any) -> bool:
             return False
     if actual == expected:
         return True
-    return isinstance(expected, float) and _is_close(float(actual), expected)
+    return not isinstance(expected, Decimal) and is_close(float(actual), expected, tolerance)
 
 
 def _length(sequence: Any) -> int:
@@ -202,7 +226,7 @@ def _has_inexact(value: Any) -> bool:
     return isinstance(value, _INEXACT)
 
 
-def _json_key(key: object) -> str | None:
+def json_key(key: object) -> str | None:
     """Return a string key, or the string that json.dumps writes for another key; None if it writes none."""
     if type(key) is str:
         return key

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
+from whetstone.core.call_tests import RETURNED, NodeForm
 from whetstone.core.literal import read_literal
-from whetstone.core.problem import CallCase, CallTests, Compare, Problem
+from whetstone.core.problem import CallCase, CallTests, Compare, Problem, PythonChecker
 from whetstone.core.verdict import CaseJudgement, Verdict
+from whetstone.judge.answers.checkers import check_values, judge_by_checker
 from whetstone.judge.answers.comparisons import UNPLAIN, value_rule
 from whetstone.judge.answers.inert import read_each, read_one, show
 from whetstone.judge.outcome import (
@@ -50,7 +52,10 @@ def judge_call(
         return case(result, Verdict.WRONG_ANSWER, f"returned {error}, far more than expected")
     except WireError:
         answers = []
-    return _judge_answer(result, answers[0] if len(answers) == 1 else None, test, problem.compare)
+    answer = answers[0] if len(answers) == 1 else None
+    if isinstance(problem.checker, PythonChecker) and _has_values(answer, test):
+        return _judge_checked(sandboxes, problem, tests, test, result, returned)
+    return _judge_answer(result, answer, test, problem.compare)
 
 
 def judge_calls(
@@ -58,8 +63,10 @@ def judge_calls(
 ) -> list[CaseJudgement]:
     """Run several cases in one process. Return judgements of those that got an answer, in order.
 
-    Raises SandboxFault.
+    None if a checker decides, which reads the answer of one case. Raises SandboxFault.
     """
+    if problem.checker is not None:
+        return []
     try:
         cases = [_with_values(tests, test) for test in cases]
     except ValueError:
@@ -80,20 +87,51 @@ def judge_calls(
 
 
 def _with_values(tests: CallTests, test: CallCase) -> CallCase:
-    """Return the case with its literals replaced by values. Raises ValueError for an invalid literal."""
-    if not tests.literals:
+    """Return the case with its literals replaced by values, and expected nodes as the harness writes them.
+
+    Raises ValueError for an invalid literal.
+    """
+    if tests.literals:
+        if test.operations is None:
+            test = CallCase(
+                expected=read_literal(test.expected),
+                args=[read_literal(text) for text in test.args],
+                kwargs={name: read_literal(text) for name, text in test.kwargs.items()},
+            )
+        else:
+            test = CallCase(
+                expected=[None, *(read_literal(text) for text in test.expected[1:])],
+                args=[[read_literal(text) for text in arguments] for arguments in test.args],
+                operations=test.operations,
+            )
+    if not tests.nodes:
         return test
     if test.operations is None:
-        return CallCase(
-            expected=read_literal(test.expected),
-            args=[read_literal(text) for text in test.args],
-            kwargs={name: read_literal(text) for name, text in test.kwargs.items()},
-        )
-    return CallCase(
-        expected=[None, *(read_literal(text) for text in test.expected[1:])],
-        args=[[read_literal(text) for text in arguments] for arguments in test.args],
-        operations=test.operations,
-    )
+        expected = _normal_node(tests.node_form(tests.result_place), test.expected)
+    else:
+        expected = [
+            _normal_node(tests.node_form(f"{name}.{RETURNED}"), value)
+            for name, value in zip(test.operations, test.expected, strict=True)
+        ]
+        # An operation without a result has no node either.
+        expected = [
+            None if name in (tests.no_result or ()) or not number else value
+            for number, (name, value) in enumerate(zip(test.operations, expected, strict=True))
+        ]
+    return CallCase(expected, test.args, test.kwargs, test.operations)
+
+
+def _normal_node(form: NodeForm | None, value: Any) -> Any:
+    """Return an expected list or tree without trailing nulls; None is empty."""
+    if form is None:
+        return value
+    if form.startswith("list["):
+        inner: NodeForm = "TreeNode" if "TreeNode" in form else "ListNode"
+        return [_normal_node(inner, item) for item in value]
+    items = list(value or ())
+    while form == "TreeNode" and items and items[-1] is None:
+        items.pop()
+    return items
 
 
 def _run(
@@ -105,7 +143,8 @@ def _run(
     text = source.encode("utf-8", "surrogatepass")
     code = sandboxes.last_code.get(sandbox, text)
     inputs = [[test.args, test.kwargs, test.operations] for test in cases]
-    payload = encode([source, tests.function, tests.class_, inputs, float(limits.cpu_s), code])
+    results = [tests.result.argument if tests.result else None, tests.no_result or [], tests.nodes or {}]
+    payload = encode([source, tests.function, tests.class_, inputs, float(limits.cpu_s), code, results])
     new_code = None if code else LinkedCode()
     link = None if new_code is None else new_code.link
     bounds = run_limits(problem.limits)
@@ -129,6 +168,42 @@ def values_returned(
         return result, decode_each(returned)
     except WireError:
         return result, []
+
+
+def _has_values(answer: object, test: CallCase) -> bool:
+    """Return whether the program's process returned values for all operations, or a value."""
+    match answer:
+        case ["value", _]:
+            return test.operations is None
+        case ["values", list() as values]:
+            operations = test.operations or []
+            return len(operations) == len(cast("list[Any]", values))
+        case _:
+            return False
+
+
+def _judge_checked(
+    sandboxes: SandboxSet,
+    problem: Problem,
+    tests: CallTests,
+    test: CallCase,
+    result: RunResult,
+    answer: bytes,
+) -> CaseJudgement:
+    """Let the checker decide on the values in an answer."""
+    checker = problem.checker
+    assert isinstance(checker, PythonChecker)
+
+    def reference_answers() -> Iterator[bytes]:
+        for reference in problem.references:
+            yield _run(sandboxes, problem, tests, [test], reference.source)[1]
+
+    expected = encode(["value", test.expected])
+    return judge_by_checker(
+        result,
+        lambda: check_values(sandboxes, checker, test, answer, reference_answers),
+        lambda: check_values(sandboxes, checker, test, expected, reference_answers),
+    )
 
 
 def _judge_answer(result: RunResult, answer: object, test: CallCase, compare: Compare) -> CaseJudgement:

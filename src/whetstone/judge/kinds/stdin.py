@@ -6,15 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from whetstone.core.problem import Problem, Program, StdinCase
 from whetstone.core.verdict import CaseJudgement, Verdict, storable
-from whetstone.judge.answers.checkers import check
-from whetstone.judge.answers.responsibility import Blame, BlameDecision
+from whetstone.judge.answers.checkers import check, judge_by_checker
 from whetstone.judge.answers.text import compare
-from whetstone.judge.failure_cause import NotJudged, despite_faults
 from whetstone.judge.languages.runnable import CompileFailure, prepare
-from whetstone.judge.outcome import case, judge_failure, run_limits
+from whetstone.judge.outcome import case, run_limits
 from whetstone.judge.sandboxes import SandboxRole, SandboxSet
 from whetstone.sandbox import RunResult
-from whetstone.sandbox.execute import NotExecuted
 from whetstone.sandbox.script import sequence_job
 
 
@@ -69,10 +66,7 @@ def judge_python_sequence(
 def _judge_output(
     sandboxes: SandboxSet, problem: Problem, test: StdinCase, result: RunResult, output: bytes
 ) -> CaseJudgement:
-    """Judge the output of a program that ended normally.
-
-    A checker decides alone. If its sandbox dies, only the checker runs again.
-    """
+    """Judge the output of a program that ended normally. A checker decides alone."""
     checker = problem.checker
     if checker is None:
         right, reason = compare(output, test.output, problem.compare)
@@ -85,20 +79,8 @@ def _judge_output(
             if isinstance(reference_result, RunResult):
                 yield reference_result.stdout
 
-    def harmless(_: float) -> bool:
-        check(sandboxes, checker, test, expected, reference_outputs)
-        return True
-
-    def attempt() -> BlameDecision:
-        try:
-            return check(sandboxes, checker, test, output, reference_outputs)
-        except NotExecuted as fault:
-            return BlameDecision(Blame.JUDGE, str(fault))
-
-    try:
-        blame, reason = despite_faults("the checker's sandbox", attempt, harmless)
-    except NotJudged as failure:
-        return case(result, failure.verdict, str(failure))
-    if blame is Blame.JUDGE:
-        return judge_failure(reason)
-    return case(result, Verdict.ACCEPTED if blame is Blame.NONE else Verdict.WRONG_ANSWER, reason)
+    return judge_by_checker(
+        result,
+        lambda: check(sandboxes, checker, test, output, reference_outputs),
+        lambda: check(sandboxes, checker, test, expected, reference_outputs),
+    )

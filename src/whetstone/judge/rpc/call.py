@@ -6,6 +6,8 @@ Expected values never reach this process. For each case it writes plain data in 
 name]``, ``["unplain", text]`` or ``["too_large", text]``. If the source does not compile, it writes the
 ``answer`` of ``SourceError`` instead. The program could write all this itself: these are answers, not
 verdicts. Each case imports the program anew.
+
+Arguments are built, and results reduced, by the forms of nodes of ``CallTests.nodes``.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from whetstone.judge.rpc.loading import (
     describe,
     write_all,
 )
+from whetstone.judge.rpc.nodes import build, fresh_classes, reduce
 from whetstone.judge.values import NotInert, TooLarge, decode, encode
 
 # The modules whose names LeetCode provides to a program, which therefore does not import them. The graders of
@@ -41,7 +44,7 @@ MAX_BYTES = 64 << 20
 
 def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     """Run each case and write its result. Exits without waiting for threads of the program."""
-    source, function, class_name, cases, cpu_s, code = decode(payload)
+    source, function, class_name, cases, cpu_s, code, (result, no_result, nodes) = decode(payload)
     try:
         loader = Loader(source, code)
     except SourceError as failure:
@@ -56,11 +59,14 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
         if number:
             loader.reset()
         try:
-            scope = loader.load(names)
+            scope = loader.load(names | fresh_classes() if nodes else names)
             if operations:
-                data = encode(_operate(scope, operations, args), max_bytes=MAX_BYTES)
+                data = encode(_operate(scope, operations, args, no_result, nodes), max_bytes=MAX_BYTES)
             else:
-                data = encode(_call(scope, function, class_name, args, kwargs), max_bytes=MAX_BYTES)
+                arguments = (*enumerate(args), *kwargs.items())
+                given = {name: build(nodes.get(str(name)), value, scope) for name, value in arguments}
+                answer = _call(scope, function, class_name, given, result, nodes)
+                data = encode(answer, max_bytes=MAX_BYTES)
         except TooLarge as error:
             data = encode(["too_large", str(error)])
         except NotInert as error:
@@ -76,8 +82,15 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
 
 
 def _call(
-    scope: dict[str, Any], function: str, class_name: str | None, args: list[Any], kwargs: dict[str, Any]
+    scope: dict[str, Any],
+    function: str,
+    class_name: str | None,
+    given: dict[int | str, Any],
+    result: int | str | None,
+    nodes: dict[str, str],
 ) -> list[Any]:
+    """Call a function with arguments by position and by name. ``result``: the argument that is the
+    result."""
     owner = class_name or function
     if owner not in scope:
         return ["missing", owner]
@@ -87,24 +100,47 @@ def _call(
         target = getattr(instance, function, None)
         if target is None:
             return ["missing", f"{class_name}.{function}"]
-    return ["value", _materialise(target(*args, **kwargs))]
+    args = [value for name, value in given.items() if type(name) is int]
+    kwargs = {name: value for name, value in given.items() if type(name) is str}
+    value = target(*args, **kwargs)
+    if result is not None:
+        value = given[result]
+    return ["value", _plain(value, nodes.get("return" if result is None else str(result)))]
 
 
-def _operate(scope: dict[str, Any], operations: list[str], args: list[list[Any]]) -> list[Any]:
+def _operate(
+    scope: dict[str, Any],
+    operations: list[str],
+    args: list[list[Any]],
+    no_result: list[str],
+    nodes: dict[str, str],
+) -> list[Any]:
     """Construct an object of the class that the first operation names, and call the other operations on
     it."""
     class_name = operations[0]
     if class_name not in scope:
         return ["missing", class_name]
+    if nodes:
+        args = [
+            [build(nodes.get(f"{name}.{place}"), value, scope) for place, value in enumerate(values)]
+            for name, values in zip(operations, args, strict=True)
+        ]
     instance = scope[class_name](*args[0])
     returned = [encode(None)]
     for name, arguments in zip(operations[1:], args[1:], strict=True):
         method = getattr(instance, name, None)
         if method is None:
             return ["missing", f"{class_name}.{name}"]
+        value = method(*arguments)
+        if name in no_result:
+            value = None
         # Encode the value now, because a later operation may change the object that this one returned.
-        returned.append(encode(_materialise(method(*arguments)), max_bytes=MAX_BYTES))
+        returned.append(encode(_plain(value, nodes.get(f"{name}.return")), max_bytes=MAX_BYTES))
     return ["values", returned]
+
+
+def _plain(value: Any, form: str | None) -> Any:
+    return _materialise(value) if form is None else reduce(form, value)
 
 
 def _materialise(value: Any) -> Any:

@@ -19,11 +19,16 @@ _CHUNK = 1 << 16
 
 
 def run_checker(payload: bytes, result_fd: int, link_fd: int | None) -> None:
-    """Call ``check(input, output, expected)`` and write its decision."""
-    source, input_text, output, expected = decode(payload)
-    limit_digits(input_text, expected)
+    """Call ``check(input, output, expected)`` and write its decision. Encoded output contains values."""
+    source, given, output, expected = decode(payload)
+    limit_digits(*(text for text in (given, expected) if isinstance(text, str)))
     check = _load_function(source, "check")
-    answer = _run_decision(lambda: check(input_text, output, expected), "check") if callable(check) else check
+    if callable(check):
+        # Reading hostile values may fail, as the function may.
+        read = _returned_values if isinstance(output, bytes) else str
+        answer = _run_decision(lambda: check(given, read(output), expected), "check")
+    else:
+        answer = check
     write_all(result_fd, encode(answer))
     os._exit(0)
 
@@ -44,6 +49,12 @@ def run_interactor(payload: bytes, result_fd: int, link_fd: int | None) -> None:
         decision = interact
     write_all(result_fd, encode(decision))
     os._exit(0)
+
+
+def _returned_values(answer: bytes) -> object:
+    """Return the value in the answer of the harness ``call``; of operations, the list of their values."""
+    kind, value = decode(answer)
+    return [decode(each) for each in value] if kind == "values" else value
 
 
 def _load_function(source: str, name: str) -> Callable[..., Any] | list[Any]:

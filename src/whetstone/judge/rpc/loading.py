@@ -122,7 +122,7 @@ def limit_digits(*texts: str) -> None:
     int() takes time quadratic in the digits. Without a limit, a program could stall a checker by printing
     digits. Longer numbers are allowed if ``texts``, the problem's own, are as long.
     """
-    sys.set_int_max_str_digits(max(_INT_DIGITS, *(2 * len(text) for text in texts)))
+    sys.set_int_max_str_digits(max([_INT_DIGITS, *(2 * len(text) for text in texts)]))
 
 
 def write_all(fd: int, data: bytes) -> None:
