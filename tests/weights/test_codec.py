@@ -93,7 +93,7 @@ def check_that_changes_come_back(blocks: Blocks, tile: int, bands: dict[str, Any
     old, new = [o for o, _ in blocks], [n for _, n in blocks]
     width, count = new[0].dtype.itemsize, sum(map(len, new))
     before, wanted = np.concatenate(old), np.concatenate(new)
-    with patch("whetstone.weights.codec._TILE", tile), patch.multiple("whetstone.weights.bands", **bands):
+    with patch("whetstone.weights.codec.TILE", tile), patch.multiple("whetstone.weights.bands", **bands):
         data, changed = encode_delta(old, new)
     # The decoder does not depend on the choices of the encoder.
     positions, words = decode_delta(data, old)

@@ -8,6 +8,7 @@ lowest bit first.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,8 @@ _BAND_CHANGES = 1024
 _LARGE_BANDS, _FEW = 2, 1 / 64
 # The bits that a large band must save.
 _BAND_BITS = 512
+# Elements that are examined at a time, so that they are in the CPU cache at the next step. A multiple of 8.
+TILE = 1 << 19
 # The number and the size of the runs of elements that are counted to choose bands.
 _SAMPLES, _SAMPLE = 64, 1024
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
@@ -51,12 +54,15 @@ class Bands:
         return np.split(order, np.searchsorted(bands.take(order), np.arange(1, len(self.limits) + 1)))
 
     def sets(self, elements: Elements) -> list[Elements]:
-        """Return the set of elements of all dense bands, and the set of each large band."""
-        unsigned, shift = elements << 1, elements.dtype.itemsize * 8 - 8
-        below = [
-            bit_set(unsigned < unsigned.dtype.type(limit << shift))
-            for limit in (0, *self.limits)[self.dense :]
-        ]
+        """Return the set of elements of all dense bands, and the set of each large band, of at most a
+        tile."""
+        shift = elements.dtype.itemsize * 8 - 8
+        flags, unsigned = _scratch(elements)
+        np.left_shift(elements, 1, out=unsigned)
+        below: list[Elements] = []
+        for limit in (0, *self.limits)[self.dense :]:
+            np.less(unsigned, unsigned.dtype.type(limit << shift), out=flags)
+            below.append(np.packbits(flags, bitorder="little"))
         below.append(_full_set(len(elements)))
         return [below[0], *(upper ^ lower for lower, upper in pairwise(below))]
 
@@ -84,9 +90,10 @@ def choose_bands(old: Sequence[Elements], new: Sequence[Elements]) -> Bands:
     return Bands((*limits, *_large_limits(single, most)), dense)
 
 
-def bit_set(flags: Elements) -> Elements:
-    """Return the set of elements whose flag is True."""
-    return np.packbits(flags, bitorder="little")
+def changed_set(old: Elements, new: Elements) -> Elements:
+    """Return the set of elements that differ, of at most a tile."""
+    flags, _ = _scratch(old)
+    return np.packbits(np.not_equal(old, new, out=flags), bitorder="little")
 
 
 def members(octets: Elements) -> Elements:
@@ -128,6 +135,19 @@ class RankedSet:
         at = np.searchsorted(ends, ranks.astype(np.uint32), side="right")
         within = ranks - ends[at] + counts[at]
         return (at << 3) + _BIT_POSITIONS[octets[at], within]
+
+
+_thread_state = threading.local()
+
+
+def _scratch(elements: Elements) -> tuple[Elements, Elements]:
+    """Return this thread's arrays for a flag and an element of each of ``elements``, with old contents. To
+    allocate them takes longer than to compute what they hold."""
+    found: tuple[Elements, Elements] | None = getattr(_thread_state, "scratch", None)
+    if found is None:
+        found = _thread_state.scratch = np.empty(TILE, bool), np.empty(8 * TILE, np.uint8)
+    size = len(elements)
+    return found[0][:size], found[1][: size * elements.dtype.itemsize].view(elements.dtype)
 
 
 def _magnitudes(elements: Elements) -> Elements:

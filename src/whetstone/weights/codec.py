@@ -35,6 +35,9 @@ number 1 and the gaps between them as numbers (0 between neighbours), if c is at
 *Full part*: the byte 3, the bytes of an element, and the planes of the elements, each rotated to the left
 by a bit. The highest plane of bf16 and fp32 is then the exponent, which compresses.
 
+*Raw part*: the byte 5, the bytes of an element, six bytes of 0, and the elements. It is a full part for a
+link that is faster than the compression. It is only sent to a replica that asks for it, and never stored.
+
 *Delta part*: the byte 4 and the bytes of an element. If something changed, it continues with:
 
 1. The number of dense bands, the number of bands minus 1, and the lowest magnitude of each band but the
@@ -52,7 +55,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from whetstone.weights.bands import Bands, RankedSet, bit_set, choose_bands, members
+from whetstone.weights.bands import TILE, Bands, RankedSet, changed_set, choose_bands, members
 from whetstone.weights.changes import (
     put_flags,
     put_planes,
@@ -70,11 +73,11 @@ FORMAT = 2
 PART_BYTES = 1 << 24
 
 # Kinds 0 to 2 were parts of format 1.
-_FULL, _DELTA = 3, 4
+_FULL, _DELTA, _RAW = 3, 4, 5
+# The bytes before the elements of a raw part, which are aligned.
+_RAW_HEAD = 8
 # Each needs a bit for each element in memory.
 _MOST_LARGE_BANDS = 8
-# Elements that are examined at a time, so that they are in the CPU cache at the next step. A multiple of 8.
-_TILE = 1 << 19
 
 
 def encode_full(blocks: Sequence[Elements]) -> bytes:
@@ -86,12 +89,24 @@ def encode_full(blocks: Sequence[Elements]) -> bytes:
     return bytes(stream.data)
 
 
+def raw_head(width: int) -> bytes:
+    """Return the bytes before the elements of a raw part."""
+    return bytes((_RAW, width)).ljust(_RAW_HEAD, b"\0")
+
+
 def decode_full(data: Bytes, width: int, count: int) -> Elements:
-    """Decode the ``count`` elements of a full part. Raises CorruptData."""
+    """Decode the ``count`` elements of a full part, or view those of a raw one. Raises CorruptData."""
+    if data[:_RAW_HEAD] == raw_head(width):
+        if len(data) != _RAW_HEAD + count * width:
+            raise CorruptData("a raw part of another size")
+        return np.frombuffer(data, f"<u{width}", offset=_RAW_HEAD)
     stream = _open(data, _FULL, width)
     elements = take_planes(stream, count, width)
     stream.close()
-    return elements >> 1 | elements << (8 * width - 1)
+    lowest = elements << (8 * width - 1)
+    elements >>= 1
+    elements |= lowest
+    return elements
 
 
 def encode_delta(old: Sequence[Elements], new: Sequence[Elements]) -> tuple[bytes, int]:
@@ -104,7 +119,7 @@ def encode_delta(old: Sequence[Elements], new: Sequence[Elements]) -> tuple[byte
     start = 0
     for before, after in zip(_tiles(old), _tiles(new), strict=True):
         sets.append(bands.sets(before))
-        at = members(bit_set(before != after) | sets[-1][0])
+        at = members(changed_set(before, after) | sets[-1][0])
         found.append((at + start, before.take(at), after.take(at)))
         # A tile ends with an octet, so these positions are those in the sets of the whole part.
         start += 8 * len(sets[-1][0])
@@ -181,5 +196,5 @@ def _open(data: Bytes, kind: int, width: int) -> StreamReader:
 def _tiles(blocks: Sequence[Elements]) -> Iterator[Elements]:
     """Yield pieces of blocks."""
     for block in blocks:
-        for first in range(0, len(block), _TILE):
-            yield block[first : first + _TILE]
+        for first in range(0, len(block), TILE):
+            yield block[first : first + TILE]

@@ -25,6 +25,7 @@ from whetstone.weights.manifest import (
     make_manifest,
     split_into_blocks,
 )
+from whetstone.weights.settings import default_threads
 from whetstone.weights.shards import TensorShard
 from whetstone.weights.snapshot import RankSnapshot
 from whetstone.weights.version_store import VersionStore
@@ -52,8 +53,9 @@ class VersionEncoder:
     """Encodes versions of one model into a store.
 
     model: the model's name, equal for publisher and replicas. dtype: published type of floats; None keeps
-    each type. threads: number of encoding threads. address: where this rank's store is served, if it differs
-    from rank 0's. deltas: whether to encode changes; otherwise every version is a full copy.
+    each type. threads: number of encoding threads; None: ``default_threads()``. address: where this rank's
+    store is served, if it differs from rank 0's. deltas: whether to encode changes; otherwise every version
+    is a full copy.
     """
 
     def __init__(
@@ -62,13 +64,13 @@ class VersionEncoder:
         store: VersionStore,
         *,
         dtype: torch.dtype | None = torch.bfloat16,
-        threads: int = 1,
+        threads: int | None = None,
         address: str = "",
         deltas: bool = True,
     ) -> None:
         self.model, self.store = model, store
         self._dtype, self._address, self._deltas = dtype, address, deltas
-        self._workers = ThreadPoolExecutor(threads, "weights-encode")
+        self._workers = ThreadPoolExecutor(threads or default_threads(), "weights-encode")
         self._publishing = ThreadPoolExecutor(1, "weights-publish")
         self._previous: tuple[int, RankSnapshot] | None = None
         self._pending: Future[EncodedVersion] | None = None

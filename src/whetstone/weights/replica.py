@@ -18,6 +18,8 @@ from whetstone.core.errors import UserError
 from whetstone.engine.weights import Patch
 from whetstone.weights.codec import decode_delta, decode_full
 from whetstone.weights.manifest import Manifest, TensorBlock, VersionId, digest
+from whetstone.weights.part_workers import PartWorkers
+from whetstone.weights.settings import default_threads
 from whetstone.weights.shards import INTEGER_DTYPES, as_tensor, elements_of
 from whetstone.weights.source import OnPart, PartKey
 from whetstone.weights.streams import Bytes, CorruptData, Elements
@@ -123,10 +125,16 @@ class WeightReplica:
 
     tensors: by published name, each contiguous and in host memory: the weights of the engine's model
     themselves, or copies of them. They are read while a version is verified, so nothing else may write them.
-    model: the publisher's name of the model. ``version_id`` is the current version.
+    model: the publisher's name of the model. threads: that compare, decode and verify; None:
+    ``default_threads()``. copies: whether they are copies that no engine generates with. Parts of a full
+    version are then written as soon as they are verified, which needs no memory for a second model.
+    ``version_id`` is the current version.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor], model: str) -> None:
+    def __init__(
+        self, tensors: Mapping[str, Tensor], model: str, *, threads: int | None = None, copies: bool = False
+    ) -> None:
+        self._threads, self._copies = threads or default_threads(), copies
         self._tensors = tensors
         self._elements = {name: elements_of(tensor) for name, tensor in tensors.items()}
         self._model = model
@@ -136,16 +144,22 @@ class WeightReplica:
         """Fetch and verify a version. Of a full version, only fetch parts that these tensors do not have
         already.
 
+        A full version for copies is then already written, and a failure leaves them without a version.
         Raises ModelMismatch for another model or other tensors, and VersionRejected for another base than the
         current version and for damaged data.
         """
         self._check(manifest)
         prepared = PreparedVersion(manifest, self._tensors)
         take = self._add_full_part if manifest.base is None else self._add_delta_part
-        # A replica that loaded the same model as the trainer has most parts of a full version already.
-        keys = [key for key in manifest.part_keys() if manifest.base or not self._has_part(manifest, key)]
+        keys = manifest.part_keys()
         try:
-            fetch(manifest, keys, partial(take, prepared))
+            with PartWorkers(self._threads) as workers:
+                if manifest.base is None:
+                    if self._copies:
+                        self.version_id = None
+                    # A replica that loaded the same model as the trainer has most parts already.
+                    keys = workers.missing(keys, partial(self._has_part, manifest))
+                fetch(manifest, keys, workers.taking(partial(take, prepared)))
         except CorruptData as error:
             raise VersionRejected(
                 f"version {manifest.number} of the weights arrived damaged: {error}"
@@ -211,6 +225,10 @@ class WeightReplica:
         for block in blocks:
             new = elements[start : start + block.count]
             _verify(manifest, block, new)
+            if self._copies:
+                current = self._current(manifest, block)
+                current[:] = new
+                new = current
             found.append(new)
             start += block.count
         prepared.add(blocks, found, len(data))
@@ -239,12 +257,15 @@ def _verify(manifest: Manifest, block: TensorBlock, elements: Elements) -> None:
 
 
 def _write(news: _TensorChanges, target: Tensor) -> None:
-    """Write the changes as integers, without interpreting values, on the device of the target."""
+    """Write the changes as integers, without interpreting values, on the device of the target. Runs may
+    be views of the target itself, which has them then."""
     if not (news.runs or news.scattered):
         return
     with torch.no_grad():
         flat = target.view(-1).view(news.dtype)
         for start, new in news.runs:
-            flat[start : start + len(new)] = new.to(flat.device)
+            run = flat[start : start + len(new)]
+            if run.data_ptr() != new.data_ptr():
+                run.copy_(new)
         for at, new in news.scattered:
             flat[at.to(flat.device)] = new.to(flat.device)

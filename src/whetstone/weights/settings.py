@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -10,6 +11,11 @@ from whetstone.core.settings import Count, NonEmpty, Positive, Section
 
 # Environment variable with the token of a run, which also protects its weights.
 TOKEN_VARIABLE = "WHETSTONE_FLOW_TOKEN"
+
+
+def default_threads() -> int:
+    """Return the number of threads for versions of weights: a quarter of the cores, from 1 to 4."""
+    return max(1, min(4, len(os.sched_getaffinity(0)) // 4))
 
 
 class WeightsSection(Section):
@@ -25,7 +31,8 @@ class WeightsSection(Section):
     folder: empty: a folder in the run's folder.
     keep: the number of deltas kept for late replicas; fewer if a full copy is smaller.
     copies: the most full copies in the trainer's host memory, for slow readers of older ones.
-    threads: the number of encoding threads.
+    threads: the number of threads that encode in the trainer, and compare, decode and verify in a replica;
+        default: a quarter of the cores, at most 4. Raise it if a version takes longer than a step.
     streams: connections by which a replica fetches one version.
     silence_s: seconds without data after which a request is repeated.
     """
@@ -38,7 +45,7 @@ class WeightsSection(Section):
     folder: str = ""
     keep: Annotated[int, Field(ge=1, le=64)] = 16
     copies: Annotated[int, Field(ge=2)] = 3
-    threads: Count = 1
+    threads: Count | None = None
     streams: Annotated[int, Field(ge=1, le=64)] = 4
     silence_s: Positive = 15.0
 

@@ -100,7 +100,8 @@ class _Subscription:
         here = model.device.type == "cpu"
         tensors = published_tensors(model)
         self._copies = not (here and engine.capabilities.in_place)
-        self._replica = WeightReplica(tensors if here else {n: t.cpu() for n, t in tensors.items()}, name)
+        held = tensors if here else {n: t.cpu() for n, t in tensors.items()}
+        self._replica = WeightReplica(held, name, threads=settings.threads, copies=self._copies)
         self._url = ""
         self._source: WeightSource | None = None
         self._updater: EngineUpdater | None = None

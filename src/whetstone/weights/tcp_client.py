@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import queue
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
-from whetstone.weights.codec import max_part_bytes
+from whetstone.core.addresses import is_loopback
+from whetstone.weights.codec import decode_full, max_part_bytes
 from whetstone.weights.manifest import MANIFEST_BYTES, Manifest, VersionId, load_manifest
 from whetstone.weights.source import OnPart, PartKey, PublisherUnreachable, VersionEvicted
-from whetstone.weights.streams import CorruptData
+from whetstone.weights.streams import Bytes, CorruptData
 from whetstone.weights.wire import (
     FetchFailure,
     Manifests,
@@ -29,6 +30,8 @@ from whetstone.weights.wire import (
 _TRIES = 4
 _PAUSE_S = 0.1
 _MOST_MANIFESTS = 64
+# The fewest bytes of a part that say how fast a link is.
+_MEASURED_BYTES = 1 << 20
 T = TypeVar("T")
 
 
@@ -38,6 +41,9 @@ class TcpSource:
     streams: connections that fetch parts concurrently. silence_s: the longest silence of the publisher in
     seconds, beyond the requested wait. After a silence or a broken connection, missing parts are requested on
     a new connection, at most four times in a row.
+
+    Parts of full versions travel raw on loopback, and from a peer whose first part shows that its link is
+    faster than the compression.
     """
 
     def __init__(
@@ -52,6 +58,8 @@ class TcpSource:
         self._address, self._token, self._streams = address, token, max(streams, 1)
         self._silence_s = silence_s
         self._control = _RetryingConnection(self, address)
+        self._raw: dict[str, bool] = {}
+        """Whether full parts of a peer, by its address, travel raw; unknown before the first one."""
 
     def plan(self, have: VersionId | None, wait_s: float = 0.0) -> list[Manifest]:
         """See Source."""
@@ -59,15 +67,10 @@ class TcpSource:
 
     def fetch(self, manifest: Manifest, parts: Iterable[PartKey], on_part: OnPart) -> None:
         """See Source."""
-        left: queue.SimpleQueue[PartKey] = queue.SimpleQueue()
-        count = 0
-        for key in parts:
-            left.put(key)
-            count += 1
-        errors: list[BaseException] = []
+        left, errors = _SharedIterator(parts), list[BaseException]()
         threads = [
             threading.Thread(target=self._fetch_parts, args=(manifest, left, on_part, errors), daemon=True)
-            for _ in range(min(self._streams, count))
+            for _ in range(self._streams)
         ]
         for thread in threads:
             thread.start()
@@ -82,11 +85,13 @@ class TcpSource:
 
     def connect(self, address: str) -> WeightLink:
         """Return an authenticated connection. Raises OSError and PublisherUnreachable."""
+        began = time.perf_counter()
         try:
             connection = socket.create_connection(split_address(address), timeout=self._silence_s)
         except UnicodeError:
             raise PublisherUnreachable(f"`{address}` is not an address; expected HOST:PORT") from None
         link = WeightLink(connection, self._silence_s)
+        link.connect_s = time.perf_counter() - began
         try:
             link.authenticate_publisher(self._token, self._silence_s, address)
         except BaseException:
@@ -97,7 +102,7 @@ class TcpSource:
     def _fetch_parts(
         self,
         manifest: Manifest,
-        left: queue.SimpleQueue[PartKey],
+        left: _SharedIterator,
         take: OnPart,
         errors: list[BaseException],
     ) -> None:
@@ -106,14 +111,13 @@ class TcpSource:
         streams: dict[str, _RetryingConnection] = {}
         try:
             while not errors:
-                try:
-                    key = left.get_nowait()
-                except queue.Empty:
+                key = left.take()
+                if key is None:
                     return
                 address = manifest.shards[key[0]].address or self._address
                 stream = streams.setdefault(address, _RetryingConnection(self, address))
                 doing = f"asked for a part of version {manifest.number}"
-                data = stream.call(lambda link, key=key: self._request_part(link, manifest, key), doing)
+                data = stream.call(partial(self._request_part, manifest, key, address), doing)
                 take(key, data)
         except BaseException as error:
             # The thread that called `fetch` raises it again.
@@ -133,14 +137,23 @@ class TcpSource:
             raise CorruptData("a manifest of an impossible size")
         return [load_manifest(link.receive(size)) for size in answer.sizes]
 
-    def _request_part(self, link: WeightLink, manifest: Manifest, key: PartKey) -> bytearray:
+    def _request_part(self, manifest: Manifest, key: PartKey, address: str, link: WeightLink) -> Bytes:
         base = manifest.base.number if manifest.base else None
-        answer = self._request(link, PartRequest(manifest.number, base, key[1]), 0.0)
-        if not isinstance(answer, PartHeader) or not 0 < answer.size <= max_part_bytes(
-            *manifest.part_shape(*key)
-        ):
+        width, count = manifest.part_shape(*key)
+        raw = base is None and (self._raw.get(address, False) or is_loopback(split_address(address)[0]))
+        asked = time.perf_counter()
+        answer = self._request(link, PartRequest(manifest.number, base, key[1], raw), 0.0)
+        if not isinstance(answer, PartHeader) or not 0 < answer.size <= max_part_bytes(width, count):
             raise CorruptData("the answer is not a part")
-        return link.receive(answer.size)
+        began = time.perf_counter()
+        data = link.receive(answer.size)
+        if base is None and not raw and address not in self._raw and answer.size >= _MEASURED_BYTES:
+            received = time.perf_counter()
+            decode_full(data, width, count)
+            codec_s = time.perf_counter() - received + max(began - asked - link.connect_s, 0.0)
+            raw = raw_is_faster(answer.size, width * count, received - began, codec_s)
+            self._raw.setdefault(address, raw)
+        return data
 
     def _request(self, link: WeightLink, asked: Request, wait_s: float) -> Any:
         link.send_message(asked)
@@ -150,6 +163,27 @@ class TcpSource:
                 raise VersionEvicted(answer.reason)
             raise PublisherUnreachable(f"{self._address}: {answer.reason}")
         return answer
+
+
+def raw_is_faster(size: int, raw_size: int, receive_s: float, codec_s: float) -> bool:
+    """Return whether a raw part arrives before an encoded one is decoded.
+
+    size: bytes of the encoded part, received in ``receive_s`` seconds. codec_s: seconds to encode and decode
+    it.
+    """
+    return receive_s / size * (raw_size - size) < codec_s
+
+
+class _SharedIterator:
+    """An iterator from which several threads take."""
+
+    def __init__(self, parts: Iterable[PartKey]) -> None:
+        self._parts, self._lock = iter(parts), threading.Lock()
+
+    def take(self) -> PartKey | None:
+        """Return the next part; None at the end."""
+        with self._lock:
+            return next(self._parts, None)
 
 
 class _RetryingConnection:

@@ -149,7 +149,8 @@ class TcpServer:
     def _serve(self, link: WeightLink) -> None:
         """Serve one connection. Invalid data can only end this connection."""
         try:
-            with contextlib.suppress(OSError, CorruptData):
+            # A raw part of a version that is evicted meanwhile ends early, and with it the connection.
+            with contextlib.suppress(OSError, CorruptData, VersionEvicted):
                 if link.authenticate_replica(
                     self._token, self._greeting_s
                 ) and self._connection_slots.acquire(blocking=False):
@@ -212,9 +213,14 @@ class _ReplicaConnection:
                 if self._reading is not None:
                     self._reading.close()
                 self._reading, self._open_version = opened, (request.number, request.base)
-            data = self._reading.part(request.index)
+            if request.raw and request.base is None:
+                size, pieces = self._reading.raw_part(request.index)
+            else:
+                data = self._reading.part(request.index)
+                size, pieces = len(data), iter([data])
         except VersionEvicted as gone:
             self._link.send_message(FetchFailure(str(gone), evicted=True))
             return
-        self._link.send_message(PartHeader(len(data)))
-        self._link.send(data)
+        self._link.send_message(PartHeader(size))
+        for piece in pieces:
+            self._link.send(piece)

@@ -11,13 +11,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from whetstone.weights.codec import encode_full
-from whetstone.weights.manifest import Manifest, Shard, VersionId
+import numpy as np
+
+from whetstone.weights.codec import encode_full, raw_head
+from whetstone.weights.manifest import Manifest, Shard, TensorBlock, VersionId
 from whetstone.weights.snapshot import RankSnapshot
 from whetstone.weights.source import VersionEvicted
+from whetstone.weights.streams import Bytes
+
+# Bytes that are copied and sent at a time, so that they are in the CPU cache when they are sent.
+_SLICE = 1 << 18
 
 
 @dataclass(eq=False)
@@ -29,7 +36,7 @@ class _FullCopy:
     shard: Shard | None = None
     readers: set[VersionReading] = field(default_factory=lambda: set[VersionReading]())
     busy: int = 0
-    """Readers that are currently encoding a part."""
+    """Readers that are currently encoding or copying elements."""
 
 
 @dataclass(frozen=True)
@@ -182,14 +189,39 @@ class VersionStore:
         self._plans = {n: plan for n, plan in self._plans.items() if n in here}
 
     def _part(self, reading: VersionReading, copy: _FullCopy, part: int) -> bytes:
+        with self._unchanged(reading, copy, part) as blocks:
+            return encode_full([copy.snapshot.block(block) for block in blocks])
+
+    def _raw_part(self, reading: VersionReading, copy: _FullCopy, part: int) -> tuple[int, Iterator[Bytes]]:
+        with self._unchanged(reading, copy, part) as blocks:
+            elements = [copy.snapshot.block(block) for block in blocks]
+        head = raw_head(elements[0].dtype.itemsize)
+
+        def pieces() -> Iterator[Bytes]:
+            yield head
+            room = np.empty(_SLICE, np.uint8)
+            for block in elements:
+                data = block.view(np.uint8)
+                for start in range(0, len(data), _SLICE):
+                    piece = room[: len(data) - start]
+                    # Not during the sending: a slow reader must not delay the trainer.
+                    with self._unchanged(reading, copy, part):
+                        piece[:] = data[start : start + _SLICE]
+                    yield piece.data
+
+        return len(head) + sum(block.nbytes for block in elements), pieces()
+
+    @contextmanager
+    def _unchanged(self, reading: VersionReading, copy: _FullCopy, part: int) -> Generator[list[TensorBlock]]:
+        """A context in which the elements of a copy stay as they are, with the blocks of a part."""
         with self._changed:
             if reading not in copy.readers or copy.shard is None:
                 raise VersionEvicted(f"version {copy.number} is no longer kept in full")
             blocks = copy.shard.part(part)
-            # Encoding happens without the lock, so that readers do not wait for each other.
+            # Their elements are read without the lock, so that readers do not wait for each other.
             copy.busy += 1
         try:
-            return encode_full([copy.snapshot.block(block) for block in blocks])
+            yield blocks
         finally:
             with self._changed:
                 copy.busy -= 1
@@ -216,6 +248,17 @@ class VersionReading:
                 return self._delta.parts[index]
             assert self._copy is not None
             return self._store._part(self, self._copy, index)  # pyright: ignore[reportPrivateUsage]
+        except IndexError:
+            raise VersionEvicted(f"there is no part {index}") from None
+
+    def raw_part(self, index: int) -> tuple[int, Iterator[Bytes]]:
+        """Return the size of a raw part of a full version, and its bytes in pieces, each valid until the
+        next. Raises VersionEvicted, also between two pieces."""
+        assert self._copy is not None
+        try:
+            if index < 0:
+                raise IndexError
+            return self._store._raw_part(self, self._copy, index)  # pyright: ignore[reportPrivateUsage]
         except IndexError:
             raise VersionEvicted(f"there is no part {index}") from None
 

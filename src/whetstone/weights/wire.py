@@ -16,13 +16,14 @@ import time
 from typing import TypeVar
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 
 from whetstone.weights.codec import FORMAT
 from whetstone.weights.manifest import VersionId
 from whetstone.weights.settings import TOKEN_VARIABLE
 from whetstone.weights.source import PublisherDenied, PublisherUnreachable
-from whetstone.weights.streams import CorruptData
+from whetstone.weights.streams import Bytes, CorruptData
 
 _SERVICE = b"whetstone weights "
 MAGIC = _SERVICE + b"%d\n" % FORMAT
@@ -46,11 +47,15 @@ class PlanRequest(Struct, frozen=True, tag="plan"):
 
 class PartRequest(Struct, frozen=True, tag="part"):
     """Requests a part of a version, as changes of ``base`` or in full. Answer: PartHeader, followed by its
-    bytes."""
+    bytes.
+
+    raw: whether a part in full may be sent without compression. Other versions of this program ignore it.
+    """
 
     number: int
     base: int | None
     index: int
+    raw: bool = False
 
 
 class Manifests(Struct, frozen=True, tag="manifests"):
@@ -81,9 +86,11 @@ class WeightLink:
 
     def __init__(self, connection: socket.socket, silence_s: float) -> None:
         self._socket, self._silence_s = connection, silence_s
+        self.connect_s = 0.0
+        """Seconds in which the connection was made, about those of a message and its answer."""
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: Bytes) -> None:
         """Send all bytes, as fast as the other side receives them. Raises OSError."""
         view = memoryview(data)
         until = self._deadline(len(data))
@@ -91,10 +98,11 @@ class WeightLink:
             self._socket.settimeout(min(self._left(until), self._silence_s))
             view = view[self._socket.send(view[:_SLICE]) :]
 
-    def receive(self, size: int, within_s: float | None = None) -> bytearray:
+    def receive(self, size: int, within_s: float | None = None) -> memoryview:
         """Receive exactly ``size`` bytes, all of them ``within_s`` seconds if given. Raises OSError."""
-        data = bytearray(size)
-        view = memoryview(data)
+        # Unlike a bytearray it is not filled with zeros first, and large ones are in large pages.
+        data = np.empty(size, np.uint8).data
+        view = data
         until = self._deadline(size) if within_s is None else time.monotonic() + within_s
         most_s = self._silence_s if within_s is None else within_s
         while view:
