@@ -91,7 +91,8 @@ def known_words() -> frozenset[str]:
         for text in strings(ast.parse(path.read_text(encoding="utf-8"))):
             found.update(WORD.findall(text))
     package = ROOT / "src" / "whetstone"
-    data = [package / "data/sources/sources.toml", package / "sandbox/zygote/syscall_numbers.txt"]
+    data = [package / "data/sources/sources.toml", package / "environments/formats/families.toml"]
+    data += [package / "sandbox/zygote/syscall_numbers.txt"]
     data += (ROOT / "recipes").rglob("*.yaml")
     for path in [*(ROOT / name for name in BUILD), *data]:
         for line in path.read_text(encoding="utf-8").splitlines():

@@ -24,8 +24,11 @@ from whetstone.core.verdict import CaseJudgement, Verdict
 from whetstone.environments.chat_api import ChatRequest, answer_to, read_request
 from whetstone.environments.conversation import Reply, ReplyLimits, ToolCall
 from whetstone.environments.feedback import describe_case
+from whetstone.environments.formats.family import FAMILIES, Family
+from whetstone.environments.formats.marks import Marks
+from whetstone.environments.formats.reading import read_plain
 from whetstone.environments.generated_cases import InvalidCases, contains_example, read_cases
-from whetstone.environments.response_parser import parsed_calls
+from whetstone.environments.response_parser import parsed_reply
 from whetstone.environments.tool import ToolError, checked_arguments
 from whetstone.environments.tool_calls import calls_of, read_calls
 from whetstone.environments.tools import clipped
@@ -70,16 +73,34 @@ def _failed(text: str) -> None:
     clipped(text, 4000)
 
 
+def family_marks(family: Family) -> list[str]:
+    calls, channels = family.calls, family.channels
+    marks = [*family.thinking, *family.drop, *(calls.marks() if calls else ())]
+    return [
+        *marks,
+        *([channels.start, channels.channel, channels.message, *channels.ends] if channels else ()),
+    ]
+
+
+def _read_format(family: Family, text: str) -> None:
+    if any(mark in text for mark in family_marks(family)):
+        read_plain(family, text)
+
+
 READERS: dict[str, Callable[[str], object]] = {
     "cases of texts": partial(_read_cases, TEXTS),
     "cases of calls": partial(_read_cases, CALLS),
     "copies of examples": _copy_example,
     "tool calls": _call_tools,
-    "calls of a template": lambda text: parsed_calls(TOKENIZER, text, "[assistant]", []),
+    "calls of a template": lambda text: parsed_reply(TOKENIZER, text, "[assistant]", []),
+    **{f"format {each.name}": partial(_read_format, each) for each in FAMILIES.values() if Marks(each)},
     "answers": lambda text: answer_to(REQUEST, Reply(0, text, "stop"), 1),
     "requests": _request,
     "failures": _failed,
 }
+
+
+FORMS = [each for family in FAMILIES.values() if Marks(family) for each in [family_marks(family)]]
 TOKENS = [
     *("{", "}", "[", "]", '"', ":", ",", "\\", "\\u12", "\\ud800", "\n", " ", "\t", "'", ".", "-", "e9"),
     *("1", "9@", "true", "nul", "NaN", "1e999", "x", "a@", "é", "\U0001f600", "\0", "<", ">", "/"),
@@ -87,7 +108,9 @@ TOKENS = [
     *('{"input": "', '{"name": "f", "arguments": ', '"parameters": ', "<tool_call>", "</tool_call>"),
     *("\n<tool_call>", "<function=f>", "<function=", "</function>", "<parameter=a>", "<parameter=a@>"),
     *("<parameter=", "</parameter>", "[CALL]", "[END]", "[assistant]", "<think>", "</think>", "```json\n"),
-    *("```\n", "```", "STOP", "Example"),
+    *("```\n", "```", "STOP", "Example", "call:f{", "f(a=", "function", "functions.f:0", "to=functions.f "),
+    *('<invoke name="f">', "</invoke>", '<parameter name="a">', '<parameter name="a@">'),
+    *(mark for family in FAMILIES.values() if Marks(family) for mark in family_marks(family)),
 ]
 """In a repeated unit, @ stands for the number of the repetition."""
 
@@ -121,9 +144,24 @@ UNITS = [
 ]
 ENDS = [("", ""), ("<tool_call>", "</tool_call>"), ('{"name": ', "}")]
 
+RESTS = [
+    "",
+    '{"',
+    "f",
+    "call:f{",
+    "[f(",
+    "<function=f><parameter=a>",
+    '<invoke name="f"><parameter name="a">',
+]
 HOSTILE: dict[str, Callable[[int], str]] = {
     **{f"tags {number}": reply_search.Shape((), shape, ()).text for number, shape in enumerate(TAGS)},
     **{f"{before}{unit}…{after}": repeated(unit, before, after) for unit in UNITS for before, after in ENDS},
+    **{f"{mark}{rest}…": repeated(f"{mark}{rest}") for form in FORMS for mark in form for rest in RESTS},
+    **{f"all of {form[0]}": repeated(" f ".join(form)) for form in FORMS},
+    "pairs within pairs": repeated(
+        "<arg_key>a</arg_key><arg_value><tool_call>f<arg_key>a</arg_key><arg_value></arg_value>",
+        "<tool_call>f",
+    ),
     "objects that begin": repeated("{"),
     "objects that begin with a name": repeated('{"'),
     "objects that begin on lines": repeated('{\n"'),

@@ -269,3 +269,27 @@ def test_a_folder_is_refused_to_a_second_writer_and_a_torn_line_is_dropped(tmp_p
             run(server, problems("a"), folder)
     assert len(server.requests) == 3
     assert sorted(json.loads(line)["index"] for line in file.read_bytes().splitlines()) == [0, 1]
+
+
+def test_a_format_and_the_arguments_of_the_template_reach_a_server() -> None:
+    said = "[THINK]a bad draft[/THINK]\n```python\ndef f(x): good\n```\n</s>"
+    section = EnvironmentSection.model_validate({"prompt": "{statement}"})
+    found: list[Any] = []
+    scripts = Scripted(lambda *_: completion(said), VLLM), Scripted(lambda *_: completion(said))
+    for script, keeps in zip(scripts, (False, None), strict=True):
+        with serving(script) as server:
+            endpoint = EndpointModel(
+                server.url, None, FAST, format="magistral", template_arguments={"enable_thinking": True}
+            )
+            writer = endpoint.writer(PLAN, section)
+            asyncio.run(
+                evaluate(problems("a"), writer, SingleTurn(section), GoodPasses(), PLAN, record=found.append)
+            )
+        body = server.requests[0][1]
+        assert body["chat_template_kwargs"] == {"enable_thinking": True}
+        assert body.get("skip_special_tokens") is keeps
+    assert endpoint.manifest["format"] == "magistral"
+    assert {each.accepted for each in found} == {True}
+    assert {each.text.partition("</think>")[0] for each in found} == {"<think>a bad draft"}
+    with pytest.raises(UserError, match="no format `mistrl`; did you mean `mistral`"):
+        EndpointModel("http://127.0.0.1:1", None, FAST, format="mistrl")

@@ -62,16 +62,23 @@ def measure_benchmarks(
 def _model(model: ModelWeights, endpoint: EndpointSettings, replies: ReplyOptions) -> EvaluatedModel:
     """Return the endpoint, or the model in this process. Options of the other kind are refused."""
     if endpoint.endpoint:
-        # An endpoint also uses the name of the model. All other model options are for a model in this
-        # process.
-        if structs.replace(model, source="") != ModelWeights() or replies.max_prompt_tokens is not None:
+        # An endpoint also uses the name of the model, its format, and the arguments of its template. All
+        # other model options are for a model in this process.
+        of_both = {"source": "", "format": "", "template_arguments": {}}
+        if structs.replace(model, **of_both) != ModelWeights() or replies.max_prompt_tokens is not None:
             raise UserError(
                 "--revision, --dtype, --device, --threads and --max-prompt-tokens are for a model in this "
                 "process; with --endpoint the server decides"
             )
         from whetstone.evaluate.replies.endpoint import EndpointModel
 
-        return EndpointModel(endpoint.endpoint, model.source or None, endpoint)
+        return EndpointModel(
+            endpoint.endpoint,
+            model.source or None,
+            endpoint,
+            format=model.format,
+            template_arguments=model.template_arguments,
+        )
     if endpoint != EndpointSettings():
         raise UserError(
             "--concurrency, --request-timeout, --silence, --patience, --body and --thinking are for "

@@ -197,7 +197,7 @@ def _base_type(kind: Any) -> Any:
 def _help(field: _Field) -> str:
     """Return the help of a flag. The default is appended unless the help names it."""
     text, default = field.flag.help, field.default
-    empty = field.required or default is None or default is True or default in ("", False, ())
+    empty = field.required or default in (None, True, "", False, (), msgspec.NODEFAULT)
     if not empty and "default" not in text:
         shown = (
             ",".join(map(str, cast("tuple[Any, ...]", default))) if isinstance(default, tuple) else default

@@ -111,6 +111,11 @@ class ModelSection(Section):
     ``dtype`` is the compute type of forward, backward and generation; ``auto`` is bfloat16 if the device
     computes it natively, and float32 otherwise. A run keeps its initial dtype. The optimizer always keeps
     fp32 master weights. ``device`` ``auto`` uses the GPU if there is one.
+
+    format: how the model writes thinking and tool calls, as a name in docs/formats.md; empty: the format of
+        its chat template. Set it for a model whose template shows none of its marks.
+    template_arguments: what the model's chat template gets in addition to the messages, such as
+        ``{enable_thinking: false}``, wherever prompts are made.
     """
 
     path: str | None = None
@@ -119,6 +124,8 @@ class ModelSection(Section):
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     device: str = "auto"
     threads: Natural = 0
+    format: str = ""
+    template_arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
 
     @model_validator(mode="after")
     def _check_source(self) -> ModelSection:

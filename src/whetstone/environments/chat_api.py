@@ -12,7 +12,9 @@ from msgspec import Struct
 
 from whetstone.core.http.refusal import as_json, bad_request
 from whetstone.environments.argument_types import typed_arguments
-from whetstone.environments.conversation import END_THINK, THINK, Reply, ReplyLimits, ToolCall
+from whetstone.environments.conversation import Reply, ReplyLimits, ToolCall
+from whetstone.environments.formats.calls import call_text
+from whetstone.environments.formats.family import END_THINK, THINK
 from whetstone.environments.generated_cases import MOST_DEPTH, nesting_depth
 from whetstone.environments.prompt import Message
 from whetstone.environments.tool_calls import read_text, reported_calls
@@ -216,7 +218,7 @@ def _read_message(message: _Message) -> tuple[Message, MessageKey]:
     text = "\n".join(part.text or part.refusal or "" for part in parts)
     calls = message.calls
     # Calls of a message that the model did not write, because its own replies stay as they were generated.
-    shown = "\n".join([text, *map(_call_text, calls)]) if calls else text
+    shown = "\n".join([text, *map(call_text, calls)]) if calls else text
     return {"role": role, "content": shown}, _message_key(role, text, calls)
 
 
@@ -224,11 +226,6 @@ def _json_text(arguments: str | dict[str, Any] | None) -> str:
     if isinstance(arguments, str):
         return arguments.strip() or "{}"
     return json.dumps(arguments or {}, ensure_ascii=False)
-
-
-def _call_text(call: ToolCall) -> str:
-    name = json.dumps(call.name)
-    return f'<tool_call>\n{{"name": {name}, "arguments": {call.arguments}}}\n</tool_call>'
 
 
 def _message_key(role: str, text: str, calls: Sequence[ToolCall]) -> MessageKey:

@@ -19,25 +19,27 @@ from whetstone.environments.prompt import Message, Prompt
 ReplyEnd = Literal["stop", "length", "failed"]
 """Why a reply ended: at its end or a stop text, at the token limit, or because it failed."""
 
-THINK, END_THINK = "<think>", "</think>"
-
 
 class ToolCall(Struct, frozen=True):
-    """A call of a tool as a server or a response parser reports it. ``arguments`` is JSON text."""
+    """A call of a tool as a server or a response parser reports it, or as a format of replies has it.
+
+    ``arguments`` is JSON text. ``untyped``: the arguments are texts, whatever their types.
+    """
 
     name: str
     arguments: str
     id: str = ""
+    untyped: bool = False
 
 
 class Reply(Struct, frozen=True):
     """One reply, without the given prefix.
 
-    ``text`` includes the thinking in ``<think>`` tags, however the model or server marks it; unfinished
-    thinking has no closing tag. ``tokens`` counts all tokens, 0 if unknown. ``thinking_tokens`` and
-    ``prompt_tokens`` are None if unknown. ``error`` is the reason of a ``failed`` reply. ``drawn`` has the
-    tokens if Whetstone's engine generated them. ``tool_calls`` are the calls that a server or a response
-    parser found; None if the text has not been parsed.
+    ``text`` includes the thinking in ``<think>`` tags, however the model or server marks it (``formats``);
+    unfinished thinking has no closing tag. ``tokens`` counts all tokens, 0 if unknown. ``thinking_tokens``
+    and ``prompt_tokens`` are None if unknown. ``error`` is the reason of a ``failed`` reply. ``drawn`` has
+    the tokens if Whetstone's engine generated them. ``tool_calls`` are the calls that a server, a response
+    parser or the format of the model found; None if the calls are read from the text.
     """
 
     index: int

@@ -1,4 +1,5 @@
-"""Finds the calls of a text in the form of Qwen3-Coder: ``<function=NAME>`` with ``<parameter=NAME>`` tags.
+"""Finds the calls of a text in tags, such as those of Qwen3-Coder: ``<function=NAME>`` with
+``<parameter=NAME>`` tags.
 
 Nothing in this form is escaped, so the code in a call may contain the same tags. Only tags that fit together
 count: ``</parameter>`` ends a value if a parameter or ``</function>`` follows, and a whole call within a
@@ -11,18 +12,6 @@ import re
 from dataclasses import dataclass, field
 
 FUNCTION, END_FUNCTION, END_PARAMETER = "<function=", "</function>", "</parameter>"
-
-# What follows the end of a call, so that a text such as "</parameter></function>" in a program is none.
-_AFTER_CALL = r"(?=[ \t\r]*+(?:</tool_call>[ \t\r]*+)?+(?:\n|\Z|<))"
-_TAGS = re.compile(
-    r"(?P<line>^[ \t]*+)?(?:<tool_call>(?P<gap>\s*+))?"
-    r"(?:(?P<function><function=)(?P<name>[^<>\n]{1,200}+)>\s*+"
-    rf"(?:<parameter=(?P<first>[^<>\n]{{1,200}}+)>|(?P<empty></function>){_AFTER_CALL})"
-    r"|(?P<end></parameter>)\s*+"
-    rf"(?:<parameter=(?P<next>[^<>\n]{{1,200}}+)>(?P<multiline>[ \t\r]*+\n)?|</function>{_AFTER_CALL}))",
-    re.MULTILINE,
-)
-
 
 Span = tuple[str, int, int]
 
@@ -51,28 +40,70 @@ class FunctionCall:
         ]
 
 
-def function_calls(text: str) -> dict[int, FunctionCall]:
-    """Return the calls of a text by the place of ``<function=``, those within values of others included."""
-    found: dict[int, FunctionCall] = {}
-    open_calls: list[_OpenCall] = []
-    last: _OpenCall | None = None
-    for tag in _TAGS.finditer(text):
-        if tag["function"] is not None:
-            call = FunctionCall(tag["name"].strip(), tag["line"] is not None or "\n" in (tag["gap"] or ""))
-            # A program may have the tag in its texts. Within a value, a call has lines of its own.
-            if open_calls and not call.begins_line:
-                continue
-            found[tag.start("function")] = call
-            if tag["empty"] is not None:
-                call.end = tag.end()
-            else:
-                open_calls.append(_OpenCall(call, tag["first"].strip(), tag.end()))
-        elif open_calls and open_calls[-1].ends_value(text, tag):
-            last = open_calls.pop()
-        elif not open_calls and last is not None:
-            # No call is open, so the end before this tag was within the value.
-            last.ends_value(text, tag)
-    return found
+class CallTags:
+    """Finds the calls of one form of tags.
+
+    function, parameter: their opening tags, where NAME stands for the name. section, end_section: the tags
+    that may stand around calls; without ``end_section``, a mark of a family (``formats.marks``) may follow.
+    """
+
+    def __init__(self, function: str, parameter: str, section: str, end_section: str = "") -> None:
+        begin, first, following = (
+            _opening(function, "name"),
+            _opening(parameter, "first"),
+            _opening(parameter, "next"),
+        )
+        # What follows the end of a call, so that a text such as "</parameter></function>" in a program is
+        # none.
+        following_mark = r"(?:\n|\Z|<|[\ufdd0-\ufdef])"
+        if end_section:
+            following_mark = rf"(?:{re.escape(end_section)}[ \t\r]*+)?+(?:\n|\Z|<)"
+        after = rf"(?=[ \t\r]*+{following_mark})"
+        self._tags = re.compile(
+            rf"(?P<line>^[ \t]*+)?(?:{re.escape(section)}(?P<gap>\s*+))?"
+            rf"(?:(?P<function>{begin})\s*+"
+            rf"(?:{first}|(?P<empty>{_closing(function)}){after})"
+            rf"|(?P<end>{_closing(parameter)})\s*+"
+            rf"(?:(?P<next_tag>{following})(?P<multiline>[ \t\r]*+\n)?|{_closing(function)}{after}))",
+            re.MULTILINE,
+        )
+
+    def calls(self, text: str) -> dict[int, FunctionCall]:
+        """Return the calls of a text by the place of their opening tag, those within values included."""
+        found: dict[int, FunctionCall] = {}
+        open_calls: list[_OpenCall] = []
+        last: _OpenCall | None = None
+        for tag in self._tags.finditer(text):
+            if tag["function"] is not None:
+                call = FunctionCall(
+                    tag["name"].strip(), tag["line"] is not None or "\n" in (tag["gap"] or "")
+                )
+                # A program may have the tag in its texts. Within a value, a call has lines of its own.
+                if open_calls and not call.begins_line:
+                    continue
+                found[tag.start("function")] = call
+                if tag["empty"] is not None:
+                    call.end = tag.end()
+                else:
+                    open_calls.append(_OpenCall(call, tag["first"].strip(), tag.end()))
+            elif open_calls and open_calls[-1].ends_value(text, tag):
+                last = open_calls.pop()
+            elif not open_calls and last is not None:
+                # No call is open, so the end before this tag was within the value.
+                last.ends_value(text, tag)
+        return found
+
+
+def _opening(tag: str, group: str) -> str:
+    """Return the pattern of an opening tag with the name in a group."""
+    before, _, after = tag.partition("NAME")
+    return rf"{re.escape(before)}(?P<{group}>[^<\n{re.escape(after)}]{{1,200}}+){re.escape(after)}"
+
+
+def _closing(tag: str) -> str:
+    """Return the pattern of the tag that closes an opening one."""
+    [word] = re.findall(r"\A<(\w+)", tag)
+    return f"</{word}>"
 
 
 @dataclass
@@ -94,5 +125,9 @@ class _OpenCall:
             self.call.end, self.call.count, self.call.last_span = tag.end(), len(self.call.spans), span
             return True
         self.call.spans.append(span)
-        self.parameter, self.start = tag["next"].strip(), tag.end("next") + 1
+        self.parameter, self.start = tag["next"].strip(), tag.end("next_tag")
         return False
+
+
+QWEN_TAGS = CallTags("<function=NAME>", "<parameter=NAME>", "<tool_call>", "</tool_call>")
+"""The tags that are calls in the replies of every family without a form of its own."""

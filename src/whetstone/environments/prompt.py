@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem
+from whetstone.environments.formats.family import chat_settings
 
 Message = dict[str, Any]
 """A message of a chat: ``role`` (system, user, assistant or tool) and ``content``, as in the OpenAI API."""
@@ -207,6 +208,7 @@ def _chat_text(prompt: Prompt, turns: list[Message], tokenizer: Tokenizer, shape
 
 def _apply_template(turns: list[Message], tokenizer: Tokenizer, **more: Any) -> str:
     try:
+        more = {**chat_settings(tokenizer).arguments, **more}
         return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **more))
     except Exception as error:
         # Templates refuse messages with an error of jinja2, and fail on tools of another form with any error.

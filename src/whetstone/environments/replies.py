@@ -6,7 +6,6 @@ and evaluation. Replies of an endpoint are text already.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Sequence
 from copy import copy
 
@@ -14,14 +13,8 @@ from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem
 from whetstone.core.settings import Sampling
 from whetstone.engine.engine import Completion, Engine, GenerationRequest, VersionTracker
-from whetstone.environments.conversation import (
-    END_THINK,
-    THINK,
-    Conversation,
-    Reply,
-    ReplyLimits,
-    failed_reply,
-)
+from whetstone.environments.conversation import Conversation, Reply, ReplyLimits, failed_reply
+from whetstone.environments.formats.reading import ReplyFormat
 from whetstone.environments.prompt import (
     Message,
     Prompt,
@@ -31,18 +24,12 @@ from whetstone.environments.prompt import (
     next_turn,
     render_prompt,
 )
-from whetstone.environments.response_parser import parsed_calls
 
 # A longer text is encoded in parts that grow, until it is known to be too long or encoded as a whole. A text
 # of 2 MB takes the tokenizer seconds, in which the event loop does not run.
 _FIRST_PART, _PART_FACTOR = 100_000, 4
 # Tokens at the end of a part, which may be others in the whole text.
 _BORDER_TOKENS = 64
-
-
-def _thinking_start(text: str) -> str:
-    # Templates of thinking models may open the thinking, so the reply only contains its end.
-    return THINK if text.rstrip().endswith(THINK) else ""
 
 
 class GenerationProgress:
@@ -98,6 +85,7 @@ class EngineReplies:
         replies have the experts that processed them, and the supports of their tokens, as training needs."""
         self._engine = engine
         self._tokenizer = tokenizer
+        self._format = ReplyFormat(tokenizer)
         self._params = params
         self._max_prompt_tokens = max_prompt_tokens
         self._routing = routing
@@ -160,7 +148,7 @@ class EngineReplies:
 
         try:
             between = self._encode(text, request_with)
-            if between and before[-1] == between[0] and not self._text(between[:1]):
+            if between and self._format.ends_twice(before[-1], between[0]):
                 between = between[1:]  # the reply already contains the end of its turn
             request = request_with(between)
         except UserError:
@@ -224,30 +212,17 @@ class EngineReplies:
     def _reply(self, completion: Completion, prompt: Prompt, before: str, prompt_tokens: int) -> Reply:
         if completion.finish_reason == "abort":
             return failed_reply(completion.index, "the engine ended before the reply did", completion)
-        text = _thinking_start(before) + self._text(completion.token_ids)
-        calls = None
-        if prompt.tools:
-            whole = self._tokenizer.decode(completion.token_ids, skip_special_tokens=False)
-            calls = parsed_calls(self._tokenizer, whole, before, prompt.tools)
+        read = self._format.read(completion.token_ids, prompt, before)
         return Reply(
             completion.index,
-            text,
+            read.text,
             completion.finish_reason,
             len(completion.token_ids),
-            self._thinking_tokens(text, completion.token_ids),
+            read.thinking_tokens,
             prompt_tokens=prompt_tokens,
             drawn=completion,
-            tool_calls=calls,
+            tool_calls=read.calls,
         )
-
-    def _thinking_tokens(self, text: str, ids: Sequence[int]) -> int:
-        """Return how many of a reply's tokens belong to its thinking."""
-        if END_THINK in text:
-            # Once a prefix of the tokens contains the tag, all longer ones do, so a binary search finds its
-            # last token.
-            lengths = range(1, len(ids) + 1)
-            return 1 + bisect_left(lengths, True, key=lambda m: END_THINK in self._text(ids[:m]))
-        return len(ids) if THINK in text else 0
 
     def _text(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(ids, skip_special_tokens=True)

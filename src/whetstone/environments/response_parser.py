@@ -1,4 +1,4 @@
-"""Finds tool calls with the response template of a tokenizer, for models with a format of their own.
+"""Reads replies with the response template of a tokenizer, for models with a format of their own.
 
 transformers (5.13 and newer) applies the template. Its patterns run on text of the model, so only templates
 and texts are used whose cost is bounded: delimiters must be literal texts, and contents text or plain JSON.
@@ -11,6 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from msgspec import Struct
+
 from whetstone.environments.conversation import ToolCall
 from whetstone.environments.prompt import Tokenizer
 
@@ -19,10 +21,18 @@ _MOST_SEARCHED = 50_000_000
 _PLAIN_CONTENTS = ("text", "json")
 
 
-def parsed_calls(
+class ParsedReply(Struct, frozen=True):
+    """What a response template finds in a reply. The thinking is without its marks."""
+
+    thinking: str
+    content: str
+    calls: list[ToolCall]
+
+
+def parsed_reply(
     tokenizer: Tokenizer, reply: str, before: str, tools: Sequence[dict[str, Any]]
-) -> list[ToolCall] | None:
-    """Return the calls that the tokenizer's response template finds in a reply with its special tokens.
+) -> ParsedReply | None:
+    """Return what the tokenizer's response template finds in a reply with its special tokens.
 
     ``before`` is the text before the reply. Returns None if there is no such template, or if it does not fit.
     """
@@ -38,7 +48,9 @@ def parsed_calls(
     parser: Any = tokenizer
     try:
         message = parser.parse_response(reply, prefix=before, tools=list(tools))
-        return [_tool_call(call["function"]) for call in message.get("tool_calls") or []]
+        calls = [_tool_call(call["function"]) for call in message.get("tool_calls") or []]
+        thinking, content = (str(message.get(name) or "") for name in ("thinking", "content"))
+        return ParsedReply(thinking, content, calls)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
 

@@ -30,8 +30,8 @@ from whetstone.environments.function_tags import (
     END_FUNCTION,
     END_PARAMETER,
     FUNCTION,
+    QWEN_TAGS,
     FunctionCall,
-    function_calls,
 )
 from whetstone.environments.generated_cases import MOST_DEPTH, nesting_depth
 from whetstone.judge.extract import strip_thinking
@@ -93,7 +93,7 @@ def reported_calls(calls: list[ToolCall]) -> list[Call]:
     found: list[Call] = []
     for call in calls:
         try:
-            found.append(Call(call.name, read_object(call.arguments), id=call.id))
+            found.append(Call(call.name, read_object(call.arguments), untyped=call.untyped, id=call.id))
         except MalformedCall as error:
             found.append(Call(call.name, error=f"the arguments cannot be read: {error}", id=call.id))
     return found
@@ -189,7 +189,7 @@ def _placed_calls(text: str) -> Iterator[_PlacedCall]:
 
     A tag within a line counts if a call follows. Programs may have the tag in their texts.
     """
-    functions, at = function_calls(text), 0
+    functions, at = QWEN_TAGS.calls(text), 0
     while (tag := _START.search(text, at)) is not None:
         start, body, is_tagged = tag.start(), tag.end(), tag[2] is not None
         function = functions.get(body)
@@ -202,7 +202,7 @@ def _placed_calls(text: str) -> Iterator[_PlacedCall]:
             at = function.end
             yield _PlacedCall(_function_call(function, text), start, at)
         elif (is_tagged or tag[1] is not None) and (named := _NAMED_OBJECT.match(text, body)):
-            at = _end_of_object(text, named.end()) or _end_of_body(text, body)
+            at = end_of_object(text, named.end()) or _end_of_body(text, body)
             yield _PlacedCall(_named_call(named[1].strip(), text[named.end() : at]), start, at)
         elif tag[1] is not None and (is_tagged or function is not None):
             at = _end_of_body(text, tag.end(2) if is_tagged else body)
@@ -212,7 +212,7 @@ def _placed_calls(text: str) -> Iterator[_PlacedCall]:
 def _json_calls(text: str, start: int, at: int) -> Iterator[_PlacedCall]:
     """Yield the calls of the objects that begin at ``at``. The last one may be malformed."""
     while True:
-        end = _end_of_object(text, at)
+        end = end_of_object(text, at)
         if end is None:
             end = _end_of_body(text, at)
         call = _json_call(text[at:end].strip())
@@ -223,7 +223,7 @@ def _json_calls(text: str, start: int, at: int) -> Iterator[_PlacedCall]:
         start = at = following.end()
 
 
-def _end_of_object(text: str, at: int) -> int | None:
+def end_of_object(text: str, at: int) -> int | None:
     """Return where the JSON object ends that begins at ``at``; None if it has no end.
 
     It is found by tokens, and a tag outside of texts is none. So of several places where an object could

@@ -15,6 +15,7 @@ from whetstone.engine.factory import build_engine
 from whetstone.engine.loading import load_model
 from whetstone.engine.memory import keep_freed_memory
 from whetstone.engine.settings import EngineSection
+from whetstone.environments.formats.family import family_of, use_chat_settings
 from whetstone.environments.replies import EngineReplies
 from whetstone.environments.settings import EnvironmentSection
 from whetstone.evaluate.manifest import version
@@ -35,12 +36,15 @@ class EmbeddedModel:
         loaded = load_model(
             weights.source, revision=weights.revision, dtype=weights.dtype, device=weights.device
         )
+        use_chat_settings(loaded.tokenizer, weights.format, weights.template_arguments)
         self._engine = build_engine(EngineSection(), lambda: loaded.model, loaded.tokenizer)
         self._tokenizer = loaded.tokenizer
         self.manifest: dict[str, Any] = {
             "source": loaded.source,
             "revision": weights.revision,
             "fingerprint": _fingerprint(loaded.model),
+            "format": family_of(loaded.tokenizer).name,
+            "template_arguments": dict(weights.template_arguments),
             "dtype": str(loaded.model.dtype).removeprefix("torch."),
             "device": str(loaded.model.device),
             "threads": torch.get_num_threads(),

@@ -14,7 +14,8 @@ from whetstone.core.outputs import write_file
 from whetstone.core.settings import read_settings
 from whetstone.core.verdict import Judgement, Verdict
 from whetstone.data.pass_rate import PassRate
-from whetstone.environments.conversation import END_THINK, THINK, ReplyEnd
+from whetstone.environments.conversation import ReplyEnd
+from whetstone.environments.formats.family import END_THINK, THINK
 from whetstone.evaluate.passk import Estimate, PairedDifference, paired_difference, pass_at_k
 from whetstone.evaluate.plan import SamplingPlan
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from whetstone.core.errors import UserError
-from whetstone.environments.conversation import THINK
+from whetstone.environments.formats.family import THINK
 from whetstone.integrations.rewards import Rewards, ScoredReply
 from whetstone.integrations.settings import reward_settings
 

@@ -24,9 +24,10 @@ from whetstone.core.errors import UserError
 from whetstone.core.optional_packages import installed_comparisons
 from whetstone.core.problem import Problem, Program
 from whetstone.core.verdict import Judgement, Verdict
-from whetstone.environments.conversation import THINK, Conversation, Reply, ReplyLimits
+from whetstone.environments.conversation import Conversation, Reply, ReplyLimits
 from whetstone.environments.episode import Episode, KnownReply
 from whetstone.environments.feedback import feedback
+from whetstone.environments.formats.family import THINK
 from whetstone.environments.prompt import Message, Prompt
 from whetstone.integrations.rows import problem_of
 from whetstone.integrations.settings import RewardSettings, reward_settings

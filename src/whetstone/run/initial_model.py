@@ -12,8 +12,9 @@ from whetstone.data.micro import micro_case_examples, micro_examples
 from whetstone.engine.device import pick_device
 from whetstone.engine.loading import LoadedModel, load_model, save_model
 from whetstone.engine.scratch import build_scratch, build_tokenizer
-from whetstone.engine.settings import SERVERS, ScratchModel
+from whetstone.engine.settings import SERVERS, ModelSection, ScratchModel
 from whetstone.environments.demonstrations import Turns, demonstrations, encode_turns
+from whetstone.environments.formats.family import use_chat_settings
 from whetstone.run.display import Display
 from whetstone.run.problem_sets import problem_sets
 from whetstone.run.recipe import Recipe
@@ -33,7 +34,8 @@ def initial_model(recipe: Recipe, display: Display, device: str) -> LoadedModel:
         # A recipe has exactly one of the two.
         assert settings.path is not None
         display.log(f"loading {settings.path}")
-        return load_model(settings.path, revision=settings.revision, dtype=settings.dtype, device=device)
+        loaded = load_model(settings.path, revision=settings.revision, dtype=settings.dtype, device=device)
+        return with_chat_settings(loaded, settings)
     model, tokenizer = _scratch(settings.scratch, recipe)
     model = model.to(device=pick_device(device))
     if recipe.warmup is not None:
@@ -48,7 +50,7 @@ def initial_model(recipe: Recipe, display: Display, device: str) -> LoadedModel:
         )
         losses = warm_up(model, list(islice(examples, count)), recipe.warmup, on_step)
         display.end(f"loss {losses[0]:.3f} to {losses[-1]:.3f}")
-    return LoadedModel(model=model, tokenizer=tokenizer, source="scratch")
+    return with_chat_settings(LoadedModel(model=model, tokenizer=tokenizer, source="scratch"), settings)
 
 
 def replica_model(recipe: Recipe) -> LoadedModel:
@@ -61,9 +63,20 @@ def replica_model(recipe: Recipe) -> LoadedModel:
     device = "cpu" if recipe.engine.kind in SERVERS else settings.device
     if settings.scratch is None:
         assert settings.path is not None
-        return load_model(settings.path, revision=settings.revision, dtype=settings.dtype, device=device)
+        loaded = load_model(settings.path, revision=settings.revision, dtype=settings.dtype, device=device)
+        return with_chat_settings(loaded, settings)
     model, tokenizer = _scratch(settings.scratch, recipe)
-    return LoadedModel(model=model.to(device=pick_device(device)), tokenizer=tokenizer, source="scratch")
+    model = model.to(device=pick_device(device))
+    return with_chat_settings(LoadedModel(model=model, tokenizer=tokenizer, source="scratch"), settings)
+
+
+def with_chat_settings(loaded: LoadedModel, settings: ModelSection) -> LoadedModel:
+    """Return a model whose tokenizer has the format and the template arguments of a recipe.
+
+    Raises UserError for an unknown format, and for arguments that the chat template does not have.
+    """
+    use_chat_settings(loaded.tokenizer, settings.format, settings.template_arguments)
+    return loaded
 
 
 def start_folder(run: Path) -> Path:
@@ -81,7 +94,9 @@ def save_initial_weights(run: Path, start: LoadedModel) -> None:
 
 def scratch_tokenizer(settings: ScratchModel, recipe: Recipe) -> Any:
     """Return the tokenizer of a model from scratch, without the model."""
-    return build_tokenizer(_tokenizer_texts(recipe), settings.vocab_size)
+    tokenizer = build_tokenizer(_tokenizer_texts(recipe), settings.vocab_size)
+    use_chat_settings(tokenizer, recipe.model.format, recipe.model.template_arguments)
+    return tokenizer
 
 
 def _scratch(settings: ScratchModel, recipe: Recipe) -> tuple[Any, Any]:

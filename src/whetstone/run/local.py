@@ -34,7 +34,7 @@ from whetstone.run.checks import check_episodes, check_references
 from whetstone.run.display import Display
 from whetstone.run.evaluation import Evaluator
 from whetstone.run.evaluations import drop_evaluations_after, evaluation_records, pending_steps
-from whetstone.run.initial_model import initial_model, save_initial_weights, start_folder
+from whetstone.run.initial_model import initial_model, save_initial_weights, start_folder, with_chat_settings
 from whetstone.run.parts import RunParts, cores_per_rank, local_parts
 from whetstone.run.prepared_run import PreparedRun, preflight
 from whetstone.run.recipe import Recipe
@@ -167,7 +167,8 @@ async def train_with_parts(
         else:
             # The trainer then loads its weights from the checkpoint's master weights.
             model = start_folder(folder) if _needs_initial_weights(recipe) else checkpoint
-            policy = load_model(str(model), dtype=recipe.model.dtype, device=device)
+            loaded = load_model(str(model), dtype=recipe.model.dtype, device=device)
+            policy = with_chat_settings(loaded, recipe.model)
         async with join(prepared, judge, policy, ranks) as parts:
             async with parts.evaluation_engine() as engine:
                 await check_episodes(recipe, engine, policy.tokenizer, judge, train, prepared.measured)

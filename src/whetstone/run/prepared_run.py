@@ -14,6 +14,7 @@ from whetstone.core.errors import UserError
 from whetstone.engine.dry_run import DryRunEngine
 from whetstone.engine.preview import Preview, preview
 from whetstone.engine.sources import HubModelUnavailable
+from whetstone.environments.formats.family import use_chat_settings
 from whetstone.run.auto import with_recorded_choices
 from whetstone.run.checks import check_episodes, check_references
 from whetstone.run.evaluation import EvaluationSet, evaluation_sets
@@ -82,6 +83,8 @@ def preflight_model(recipe: Recipe) -> Preview | None:
     """
     model = recipe.model
     model_preview = None if model.path is None else preview(model.path, revision=model.revision)
+    if model_preview is not None:
+        use_chat_settings(model_preview.tokenizer, model.format, model.template_arguments)
     check_lengths(
         recipe,
         model.scratch.max_positions if model.scratch else model_preview.context if model_preview else None,
@@ -174,6 +177,7 @@ def _local_model(recipe: Recipe, log: Log) -> tuple[Any, int | None]:
     except HubModelUnavailable:
         log(f"not checked: the prompts, because {model.path} is not on this machine; a run downloads it")
         return None, None
+    use_chat_settings(seen.tokenizer, model.format, model.template_arguments)
     return seen.tokenizer, seen.context
 
 

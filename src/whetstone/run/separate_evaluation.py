@@ -33,6 +33,7 @@ from whetstone.report.metrics import MetricsWriter, Record, read_metrics
 from whetstone.run.display import Display
 from whetstone.run.evaluation import EvaluationSet, Evaluator
 from whetstone.run.evaluations import checkpoint_digest, is_due, records_file, sole_writer
+from whetstone.run.initial_model import with_chat_settings
 from whetstone.run.prepared_run import preflight
 from whetstone.run.recipe import Recipe, load_recipe
 from whetstone.run.run_judge import run_judge
@@ -189,6 +190,7 @@ class _Watcher:
         # A server loads the weights itself, so the device memory is left to it.
         device = "cpu" if engine.kind in SERVERS else settings.device
         loaded = load_model(str(folder), dtype=settings.dtype, device=device)
+        loaded = with_chat_settings(loaded, settings)
         serving = build_engine(engine, lambda: loaded.model.requires_grad_(False), loaded.tokenizer)
         try:
             return await evaluator.evaluate_engine(step, serving, loaded.tokenizer, digest=digest)

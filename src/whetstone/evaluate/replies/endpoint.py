@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -20,15 +20,15 @@ from whetstone.engine.remote.connection import (
     open_connection,
 )
 from whetstone.engine.remote.server import RemoteServer, probe_server
-from whetstone.environments.conversation import (
+from whetstone.environments.conversation import Conversation, Reply, ReplyLimits, ToolCall, failed_reply
+from whetstone.environments.formats.family import (
     END_THINK,
+    GENERIC,
     THINK,
-    Conversation,
-    Reply,
-    ReplyLimits,
-    ToolCall,
-    failed_reply,
+    ChatSettings,
+    family_named,
 )
+from whetstone.environments.formats.reading import read_plain
 from whetstone.environments.prompt import Message, Prompt, as_user
 from whetstone.environments.settings import EnvironmentSection
 from whetstone.environments.turn_barrier import TurnBarrier
@@ -43,7 +43,17 @@ class EndpointModel:
     Raises UserError if it does not answer, or serves no such model.
     """
 
-    def __init__(self, url: str, model: str | None, settings: EndpointSettings) -> None:
+    def __init__(
+        self,
+        url: str,
+        model: str | None,
+        settings: EndpointSettings,
+        *,
+        format: str = "",
+        template_arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        family_named(format or GENERIC)
+        self._chat = ChatSettings(format, template_arguments or {})
         self._server = probe_server(url, model)
         self._settings = settings
         self.manifest: dict[str, Any] = {
@@ -55,6 +65,8 @@ class EndpointModel:
             "version": self._server.version,
             "body": dict(settings.body),
             "thinks": settings.thinks,
+            "format": format,
+            "template_arguments": dict(self._chat.arguments),
         }
 
     def writer(self, plan: SamplingPlan, settings: EnvironmentSection) -> EndpointWriter:
@@ -65,7 +77,7 @@ class EndpointModel:
                 f"{self._server.url} is not known to continue a reply begun in a chat, as vLLM and SGLang; "
                 "give --no-chat with a --prompt that holds all of it, or leave --prefix out"
             )
-        return EndpointWriter(self._server, plan, self._settings)
+        return EndpointWriter(self._server, plan, self._settings, self._chat)
 
     async def close(self) -> None:
         """Do nothing: no connection stays open between evaluations."""
@@ -74,8 +86,15 @@ class EndpointModel:
 class EndpointWriter:
     """An endpoint as a ReplyWriter."""
 
-    def __init__(self, server: RemoteServer, plan: SamplingPlan, settings: EndpointSettings) -> None:
+    def __init__(
+        self,
+        server: RemoteServer,
+        plan: SamplingPlan,
+        settings: EndpointSettings,
+        chat: ChatSettings | None = None,
+    ) -> None:
         self._server = server
+        self._chat = chat or ChatSettings()
         self._plan = plan
         self._settings = settings
         self._connection: EndpointConnection | None = None
@@ -173,12 +192,17 @@ class EndpointWriter:
         if server.continues_replies:
             # Otherwise these servers use the values in the model's folder, which the manifest would not show.
             body |= {"top_k": plan.top_k or -1, "min_p": 0.0, "repetition_penalty": 1.0}
+        if self._chat.format and server.continues_replies:
+            # The marks of most formats are special tokens, which servers leave out of a text.
+            body["skip_special_tokens"] = False
         if not prompt.chat:
             text = prompt.user + prompt.prefix
             for message in messages[1:]:
                 content = str(as_user(message)["content"])
                 text += content if message["role"] == "assistant" else f"\n{content}\n{prompt.prefix}"
             return "completions", {**body, "prompt": text, **self._settings.body}
+        if self._chat.arguments:
+            body["chat_template_kwargs"] = dict(self._chat.arguments)
         if prompt.tools:
             # The parts of a call in a stream have no common form, so the reply comes as a whole.
             body |= {"tools": prompt.tools, "stream": False}
@@ -200,16 +224,20 @@ class EndpointWriter:
         # The stop text belongs to the reply. Servers remove it, and some report which one it was.
         stop = choice.get("stop_reason", choice.get("matched_stop"))
         text = content + (stop if isinstance(stop, str) else "")
+        calls = [_tool_call(call) for call in message.get("tool_calls") or []]
+        found = calls or None
         if thinking:
             # A reply that was cut while it thought has no end of thinking.
             text = f"{THINK}{thinking}" + ("" if cut and not content else END_THINK + text)
+        elif self._chat.format:
+            read = read_plain(family_named(self._chat.format), text, opened=self._settings.thinks)
+            text, found = read.text, calls or read.calls
         # The template wrote the opening tag into the prompt, so the reply does not repeat it.
         elif self._settings.thinks and THINK not in text:
             text = THINK + text
         usage = answer.get("usage") or {}
         details = usage.get("completion_tokens_details") or {}
         thinking_tokens = details.get("reasoning_tokens")
-        calls = [_tool_call(call) for call in message.get("tool_calls") or []]
         return Reply(
             index,
             text,
@@ -218,7 +246,7 @@ class EndpointWriter:
             # Servers may send null or leave the field out. That is not the same as 0 tokens.
             thinking_tokens if isinstance(thinking_tokens, int) else None,
             prompt_tokens=read if isinstance(read := usage.get("prompt_tokens"), int) else None,
-            tool_calls=calls or None,
+            tool_calls=found,
         )
 
 

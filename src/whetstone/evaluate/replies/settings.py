@@ -43,7 +43,7 @@ class ModelWeights(Struct, frozen=True):
     """A model for the embedded engine: ``source`` is a folder, a .gguf file or a hub id.
 
     ``device`` is auto, cpu, cuda or cuda:N. ``threads`` is the number of torch's threads; 0 means one for
-    each core.
+    each core. ``format`` and ``template_arguments`` are those of a recipe's ``model``, also for an endpoint.
     """
 
     TITLE: ClassVar[str] = "model"
@@ -62,3 +62,15 @@ class ModelWeights(Struct, frozen=True):
     ] = "auto"
     device: Annotated[str, Flag("auto, cpu, cuda, cuda:N", "NAME")] = "auto"
     threads: Annotated[int, Meta(ge=0), Flag("threads of torch; 0 (default): one for each core", "N")] = 0
+    format: Annotated[
+        str,
+        Flag(
+            "how the model writes thinking and tool calls, a name in docs/formats.md (default: the format of "
+            "its chat template; of an endpoint: what the server reports)",
+            "NAME",
+        ),
+    ] = ""
+    template_arguments: Annotated[
+        Mapping[str, Any],
+        Flag("arguments of the model's chat template, such as '{\"enable_thinking\": false}'", "JSON"),
+    ] = {}
