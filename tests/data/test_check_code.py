@@ -124,7 +124,7 @@ def test_code_that_tests_nothing_is_skipped() -> None:
 
 
 def test_lists_and_trees_are_defined_where_the_test_builds_them() -> None:
-    tests = script_tests(check("assert is_same_list(candidate(list_node([1, 2])), list_node([2, 1]))"))
+    tests = script_tests(check("assert not is_same_list(candidate(list_node([1, 2])), list_node([2, 1]))"))
     assert isinstance(tests, AssertTests)
     assert needs_nodes(tests)
     assert not needs_nodes(with_nodes(tests))

@@ -12,13 +12,17 @@ import ast
 from collections.abc import Sequence
 from typing import Any, cast
 
+from msgspec import UNSET
+
 from whetstone.core.asserted_call import NOT_CONSTANT, check_parameter, read_asserted_call
+from whetstone.core.call_tests import RETURNED, NodeForm
 from whetstone.core.problem import AssertTests, CallCase, CallTests
 from whetstone.core.syntax import NotPython, parse
 from whetstone.data.sources.source import Skip
 
 _DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 _NOT_PLAIN = object()
+_LISTS: dict[NodeForm, NodeForm] = {"ListNode": "list[ListNode]", "TreeNode": "list[TreeNode]"}
 
 
 def script_tests(code: str) -> CallTests | AssertTests:
@@ -28,9 +32,9 @@ def script_tests(code: str) -> CallTests | AssertTests:
     target = _check_target(last)
     if target is not None:
         check = next((n for n in before if isinstance(n, ast.FunctionDef) and n.name == "check"), None)
-        cases = calls_in_check(check) if check is not None else None
-        if cases:
-            return CallTests(cases, function=target[1], class_=target[0])
+        tests = calls_in_check(check, *target) if check is not None else None
+        if tests is not None:
+            return tests
     elif isinstance(last, ast.For):
         tests = _loop_tests(before, last)
         if tests is not None:
@@ -38,20 +42,72 @@ def script_tests(code: str) -> CallTests | AssertTests:
     return _as_asserts(tree)
 
 
-def calls_in_check(check: ast.FunctionDef) -> list[CallCase] | None:
-    """Return the cases of ``def check(candidate)`` if it contains only ``assert candidate(…) == value``."""
+def calls_in_check(check: ast.FunctionDef, owner: str | None, function: str) -> CallTests | None:
+    """Return the tests of ``def check(candidate)`` if it contains only ``assert candidate(…) == value``.
+
+    Linked lists and trees are built by ``list_node`` and ``tree_node``, and compared by ``is_same_list`` and
+    ``is_same_tree``, as in LeetCodeDataset. None for other code.
+    """
     # With more arguments, it is not known what they are called with.
-    candidate = check_parameter(check)
+    candidate = check_parameter(check) or ""
+    nodes: dict[str, NodeForm] = {}
     cases: list[CallCase] = []
     for statement in check.body:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
             # A docstring.
             continue
-        case = asserted_case(statement, candidate) if candidate else None
-        if case is None:
+        plain, forms = _plain_assert(statement)
+        case = asserted_case(plain, candidate)
+        if case is None or any(nodes.get(place, form) != form for place, form in forms.items()):
             return None
+        nodes |= forms
         cases.append(case)
-    return cases or None
+    try:
+        return CallTests(cases, function=function, class_=owner, nodes=nodes or UNSET) if cases else None
+    except ValueError:
+        return None
+
+
+def _plain_assert(statement: ast.stmt) -> tuple[ast.stmt, dict[str, NodeForm]]:
+    """Return an assert with lists in place of nodes, and the forms of the nodes by their places."""
+    match statement:
+        case ast.Assert(test=ast.Compare(left=ast.Call() as call, ops=[operator], comparators=[value])):
+            pass
+        case ast.Assert(
+            test=ast.Call(func=ast.Name(id="is_same_list" | "is_same_tree"), args=[ast.Call() as call, value])
+        ):
+            operator = ast.Eq()
+        case _:
+            return statement, {}
+    forms: dict[str, NodeForm] = {}
+
+    def plain(place: str, node: ast.expr) -> ast.expr:
+        values, form = _plain_node(node)
+        if form is not None:
+            forms[place] = form
+        return values
+
+    args = [plain(str(place), argument) for place, argument in enumerate(call.args)]
+    keywords = [ast.keyword(k.arg, plain(k.arg or "", k.value)) for k in call.keywords]
+    compared = ast.Compare(ast.Call(call.func, args, keywords), [operator], [plain(RETURNED, value)])
+    return ast.Assert(compared), forms
+
+
+def _plain_node(node: ast.expr) -> tuple[ast.expr, NodeForm | None]:
+    """Return the list of ``list_node([…])``, or of a list of these, and its form."""
+    match node:
+        case ast.Call(func=ast.Name(id="list_node"), args=[values], keywords=[]):
+            return values, "ListNode"
+        case ast.Call(func=ast.Name(id="tree_node"), args=[values], keywords=[]):
+            return values, "TreeNode"
+        case ast.List(elts=[_, *_]):
+            inner = [_plain_node(item) for item in node.elts]
+            for form, of_list in _LISTS.items():
+                if all(found == form for _, found in inner):
+                    return ast.List([values for values, _ in inner], ast.Load()), of_list
+            return node, None
+        case _:
+            return node, None
 
 
 def asserted_case(statement: ast.stmt, candidate: str) -> CallCase | None:

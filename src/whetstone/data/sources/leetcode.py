@@ -1,6 +1,6 @@
 """LeetCodeDataset: LeetCode's problems with generated tests, which become call tests.
 
-Problems on linked lists and trees are called with objects that the tests build. These stay asserts.
+Linked lists and trees, which the tests build, are call tests too. Other test code stays asserts.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import ast
 import re
 
-from whetstone.core.problem import COMPLETES_STARTER, AssertTests, CallTests, Problem, Program
+from whetstone.core.problem import COMPLETES_STARTER, AssertTests, Problem, Program
 from whetstone.core.syntax import NotPython, parse, parse_expression
-from whetstone.data.sources.check_code import asserted_case
+from whetstone.data.sources.check_code import calls_in_check
 from whetstone.data.sources.row_problem import known
 from whetstone.data.sources.source import ColumnError, DatasetSource, Row, Skip, dict_of, list_of, text_of
 
@@ -27,8 +27,8 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
         raise ColumnError("entry_point", "something else", "Solution().NAME")
     prelude, function = text_of(row, "prompt"), entry[1]
     starter = text_of(row, "starter_code", default=str(older.get("lang_code") or "")).rstrip()
-    asserts = _asserts(text_of(row, "test"))
-    cases = [asserted_case(statement, "candidate") for statement in asserts]
+    check = _check(text_of(row, "test"))
+    tests = calls_in_check(check, "Solution", function)
     meta = known(
         licence=source.licence,
         url=f"https://leetcode.com/problems/{own_id}/",
@@ -37,11 +37,9 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
         question_id=row.get("question_id") or older.get("question_id"),
         contest_date=str(row.get("estimated_date") or "")[:10],
     )
-    if all(case is not None for case in cases):
-        tests = CallTests([c for c in cases if c is not None], function=function, class_="Solution")
-    else:
+    if tests is None:
         called = _Called(parse_expression(f"Solution().{function}"))
-        written = [ast.unparse(called.visit(statement)) for statement in asserts]
+        written = [ast.unparse(called.visit(statement)) for statement in check.body]
         tests = AssertTests(setup=prelude, asserts=written, entry_point="Solution")
         starter = f"{_node_classes(prelude)}\n\n\n{starter}"
         meta[COMPLETES_STARTER] = True
@@ -56,8 +54,8 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     )
 
 
-def _asserts(test: str) -> list[ast.Assert]:
-    """Return the assertions of ``def check(candidate)``, which contains nothing else."""
+def _check(test: str) -> ast.FunctionDef:
+    """Return ``def check(candidate)``, which contains only asserts."""
     try:
         body = parse(test).body
     except NotPython as error:
@@ -65,10 +63,9 @@ def _asserts(test: str) -> list[ast.Assert]:
     check = next((node for node in body if isinstance(node, ast.FunctionDef) and node.name == "check"), None)
     if check is None:
         raise ColumnError("test", "text without it", "Python code that defines check(candidate)")
-    asserts = [node for node in check.body if isinstance(node, ast.Assert)]
-    if len(asserts) < len(check.body):
+    if not all(isinstance(node, ast.Assert) for node in check.body):
         raise Skip("malformed_tests", "check() has more than asserts")
-    return asserts
+    return check
 
 
 class _Called(ast.NodeTransformer):

@@ -25,6 +25,7 @@ from whetstone.data.explain import explain
 from whetstone.data.files import check_plain
 from whetstone.data.sources.downloads import PackageFile
 from whetstone.data.text_lines import plain_lines
+from whetstone.data.validate.comparing import with_stated_comparison
 
 Row = dict[str, Any]
 T = TypeVar("T")
@@ -112,6 +113,8 @@ def import_rows(
         try:
             _check_columns(source, row)
             problem = source.convert(source, row, own_id)
+            if isinstance(problem.tests, CallTests):
+                problem = with_stated_comparison(problem)[0]
             if split:
                 problem.meta.setdefault("split", split)
             yield _admit(source, problem, seen)

@@ -19,8 +19,12 @@ import ast
 import re
 import textwrap
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast, get_args
 
+import msgspec
+from msgspec import UNSET
+
+from whetstone.core.call_tests import RETURNED, NodeForm, ResultArgument
 from whetstone.core.long_integers import format_integer
 from whetstone.core.problem import AssertTests, CallCase, CallTests, StdinCase, StdinTests, Tests
 from whetstone.core.syntax import parsed
@@ -29,6 +33,9 @@ from whetstone.data.sources.source import Skip
 
 _CALLED = frozenset({"functional", "function_call", "call", "call_based", "fn_call"})
 _READ = frozenset({"stdin", "stdin_stdout", "stdio", "standard_input"})
+# The parts of annotations that do not matter here, such as brackets that close.
+_DECORATION = re.compile(r"Optional\[|['\" \]]|\|None|typing\.")
+_NODE_FORMS: dict[str, NodeForm] = {form.lower().rstrip("]"): form for form in get_args(NodeForm)}
 _WRAPPERS = ("test_cases", "tests")
 _COLUMNS = (("inputs", "outputs"), ("input", "output"))
 _SOLUTION = re.compile(r"^class\s+Solution\b", re.MULTILINE)
@@ -47,6 +54,10 @@ class _Signature(NamedTuple):
     """Numbers of positional arguments."""
     list_depth: int
     """The depth of nested lists in the annotation of the result; 0 without one."""
+    nodes: dict[str, NodeForm]
+    """The linked lists and trees among arguments and result, by the annotations."""
+    returns_none: bool
+    """Whether the result is annotated as None: LeetCode's functions then change their first argument."""
 
 
 def read_tests(
@@ -73,11 +84,28 @@ def read_tests(
     name = written.function or _only_function(starter)
     if not name.isidentifier():
         raise Skip("malformed_tests", f"`{name}` is not a function name")
-    return CallTests(
-        _calls(written, _signature(name, (starter, *programs))),
+    signature = _signature(name, (starter, *programs))
+    cases = _calls(written, signature)
+    tests = CallTests(
+        cases,
         function=name,
         class_="Solution" if in_solution(starter, programs) else None,
     )
+    return tests if signature is None else _with_results(tests, signature)
+
+
+def _with_results(tests: CallTests, signature: _Signature) -> CallTests:
+    """Return the tests with the place of the result and the nodes that the annotations state, if they fit."""
+    in_place = signature.returns_none and all(case.expected is not None for case in tests.cases)
+    nodes = dict(signature.nodes)
+    if in_place and RETURNED in nodes:
+        del nodes[RETURNED]
+    try:
+        return msgspec.structs.replace(
+            tests, result=ResultArgument(0) if in_place else UNSET, nodes=nodes or UNSET
+        )
+    except ValueError:
+        return tests
 
 
 def in_solution(starter: str, programs: Sequence[str]) -> bool:
@@ -265,6 +293,12 @@ def _signature(function: str, sources: Sequence[str]) -> _Signature | None:
     return None
 
 
+def _node_form(annotation: ast.expr | None) -> NodeForm | None:
+    """Return the form that an annotation such as ``List[Optional[ListNode]]`` states."""
+    text = "" if annotation is None else _DECORATION.sub("", ast.unparse(annotation))
+    return _NODE_FORMS.get(text.lower())
+
+
 def _find_signature(tree: ast.Module, function: str) -> _Signature | None:
     for owner in ast.walk(tree):
         if not isinstance(owner, ast.Module | ast.ClassDef):
@@ -276,5 +310,13 @@ def _find_signature(tree: ast.Module, function: str) -> _Signature | None:
                 most = len(spec.posonlyargs) + len(spec.args) - isinstance(owner, ast.ClassDef)
                 argument_counts = range(most - len(spec.defaults), 1 << 20 if spec.vararg else most + 1)
                 list_depth = ast.unparse(node.returns).lower().count("list") if node.returns else 0
-                return _Signature(argument_counts, list_depth)
+                args = [*spec.posonlyargs, *spec.args][isinstance(owner, ast.ClassDef) :]
+                annotated = {str(place): argument.annotation for place, argument in enumerate(args)}
+                nodes: dict[str, NodeForm] = {
+                    place: form
+                    for place, annotation in (annotated | {RETURNED: node.returns}).items()
+                    if (form := _node_form(annotation)) is not None
+                }
+                returns_none = isinstance(node.returns, ast.Constant) and node.returns.value is None
+                return _Signature(argument_counts, list_depth, nodes, returns_none)
     return None

@@ -8,11 +8,12 @@ benchmarks/data.md measured as frequent; docs/data.md lists what they miss.
 from __future__ import annotations
 
 import re
+from typing import Any, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
-from whetstone.core.problem import Compare, Problem, StdinTests
+from whetstone.core.problem import CallTests, Compare, Problem, StdinTests
 from whetstone.data.validate.reasons import DefectFlag
 
 _PRINT = r"\b(?<!not )(?<!n't )(?:print|output|return|report|find|construct|provide|build)\b"
@@ -61,6 +62,19 @@ _ERROR = re.compile(
     rf"|1e{_MINUS}0?(?P<exponent>\d{{1,2}})|(?P<decimal>0\.0*[1-9]\d*))",
     re.IGNORECASE,
 )
+# LeetCode's sentences. Statements may have the words in bold, and a power without its sign.
+_BOLD = re.compile(r"[*_`]{1,2}")
+_ORDER_FREE = re.compile(
+    r"\b(?:return|answers?|outputs?|results?|solutions?)\b[^.;:]{0,60}?\bin\s+(?:any|arbitrary)\s+order\b"
+    r"|\border\s+of\s+(?:the\s+)?(?:outputs?|answers?|results?|elements?\s+in\s+the\s+(?:output|answer))\b"
+    r"[^.;:]{0,40}?\b(?:does\s+not|doesn't)\s+matter\b",
+    re.IGNORECASE,
+)
+_WITHIN = re.compile(
+    rf"\b(?:answers?|results?|values?)\s+within\s+(?:10\s*\^?\s*\{{?\s*{_MINUS}\s*(?P<power>\d{{1,2}})"
+    rf"|1e{_MINUS}0?(?P<exponent>\d{{1,2}})|(?P<decimal>0\.0*[1-9]\d*))\}}?\s+of\s+the\s+(?:actual|correct)\b",
+    re.IGNORECASE,
+)
 
 
 class Tolerance(Struct, frozen=True):
@@ -75,20 +89,23 @@ class Tolerance(Struct, frozen=True):
 class _Freedom(Struct, frozen=True):
     """The sentences of a statement that allow more than one output; empty or None if there are none.
 
-    several: more than one answer is right. any_case: letter case does not matter.
+    several: more than one answer is right. any_case: letter case does not matter. any_order: the items of a
+    returned list may be in any order.
     """
 
     several: str = ""
     any_case: str = ""
+    any_order: str = ""
     tolerance: Tolerance | None = None
 
 
 def freedom_of(statement: str, *, ordered: bool = True) -> _Freedom:
     """Return the freedom in ``statement``. ``ordered=False``: the comparison ignores the order of lines."""
-    sentences = _sentences(statement)
+    sentences = [_BOLD.sub("", text) for text in _sentences(statement)]
+    any_order = next((match[0] for text in sentences if (match := _ORDER_FREE.search(text))), "")
     any_case = next((match[0] for text in sentences if (match := _ANY_CASE.search(text))), "")
     tolerance = next((allowed for text in sentences if (allowed := _tolerance(text))), None)
-    return _Freedom(_several(sentences, ordered=ordered), any_case, tolerance)
+    return _Freedom(_several(sentences, ordered=ordered), any_case, any_order, tolerance)
 
 
 def _sentences(text: str) -> list[str]:
@@ -123,6 +140,9 @@ def _tolerance(sentence: str) -> Tolerance | None:
             if kind in match["kind"].lower() and 0 < bound <= 0.5:
                 bounds.setdefault(kind, bound)
                 words = words or match[0]
+    if not bounds and (match := _WITHIN.search(sentence)):
+        power = match["power"] or match["exponent"]
+        return Tolerance(float(f"1e-{power}") if power else float(match["decimal"]), None, match[0])
     return Tolerance(bounds.get("absolute"), bounds.get("relative"), words) if bounds else None
 
 
@@ -137,15 +157,20 @@ def with_stated_comparison(problem: Problem) -> tuple[Problem, DefectFlag | None
     """Return the problem with the comparison of its statement, and a flag. Returns it unchanged if there is
     none."""
     tests = problem.tests
-    if not isinstance(tests, StdinTests) or problem.checker is not None:
+    if not isinstance(tests, StdinTests | CallTests) or problem.checker is not None:
         return problem, None
     if problem.compare.mode not in ("tokens", "floats", "ignore_case"):
         return problem, None
     freedom = freedom_of(problem.statement)
-    compare = _compare(problem.compare, tests, freedom)
+    if isinstance(tests, CallTests):
+        compare = _compare_values(problem.compare, tests, freedom)
+    else:
+        compare = _compare(problem.compare, tests, freedom)
     if compare == problem.compare:
         return problem, None
     quoted = [freedom.any_case, freedom.tolerance.words if freedom.tolerance else ""]
+    if isinstance(tests, CallTests):
+        quoted.append(freedom.any_order)
     words = " and ".join(" ".join(text.split())[:80] for text in quoted if text)
     detail = f'{comparison_text(compare)}, since the statement says "{words}"'
     return msgspec.structs.replace(problem, compare=compare), DefectFlag("comparison_set", detail)
@@ -175,6 +200,43 @@ def _compare(compare: Compare, tests: StdinTests, freedom: _Freedom) -> Compare:
     if folds and compare.mode == "floats":
         return Compare("kattis", _looser(compare.abs, None), _looser(compare.rel, None))
     return compare
+
+
+def _compare_values(compare: Compare, tests: CallTests, freedom: _Freedom) -> Compare:
+    """Return the comparison of returned values. Those of operations, and of Python literals, are left."""
+    expected = [case.expected for case in tests.cases]
+    if tests.function is None or tests.literals:
+        return compare
+    ordered = freedom.any_order and all(isinstance(value, list) for value in expected)
+    numbers, texts = leaves(expected)
+    # Integers next to reals may be counts, as in text.
+    error = freedom.tolerance if numbers and len(set(map(type, numbers))) == 1 else None
+    folds = freedom.any_case and len({text.casefold() for text in texts}) == len(texts) > 0
+    if not (ordered or error or folds):
+        return compare
+    return Compare(
+        "values",
+        abs=error.abs if error else None,
+        rel=error.rel if error else None,
+        order="any" if ordered else UNSET,
+        any_case=True if folds else UNSET,
+    )
+
+
+def leaves(values: list[Any]) -> tuple[list[int | float], set[str]]:
+    """Return the numbers, and the different texts, in expected values."""
+    numbers: list[int | float] = []
+    texts: set[str] = set()
+    pending = list(values)
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending += cast("list[Any]", value)
+        elif isinstance(value, str):
+            texts.add(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            numbers.append(value)
+    return numbers, texts
 
 
 def _looser(before: float | None, allowed: float | None) -> float:

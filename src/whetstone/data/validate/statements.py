@@ -63,7 +63,8 @@ def _freedom_flags(problem: Problem) -> Iterator[DefectFlag]:
     if problem.checker is not None or isinstance(problem.tests, InteractiveTests):
         return
     mode = problem.compare.mode
-    freedom = freedom_of(problem.statement, ordered=mode != "unordered_lines")
+    any_order = mode == "unordered_lines" or problem.compare.order in ("any", "all")
+    freedom = freedom_of(problem.statement, ordered=not any_order)
     if freedom.several and not _only_decides(problem):
         yield DefectFlag("several_answers", _shown(freedom.several))
     if not isinstance(problem.tests, StdinTests):

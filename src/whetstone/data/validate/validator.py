@@ -11,6 +11,7 @@ from msgspec import Struct
 from whetstone.core.problem import Compare, Limits, NoTests, Problem
 from whetstone.data.decisions import ProblemDecision
 from whetstone.data.resumable import digest_of
+from whetstone.data.validate.agreement import agreed_comparison
 from whetstone.data.validate.cases import case_flags
 from whetstone.data.validate.comparing import with_stated_comparison
 from whetstone.data.validate.policy import Policy
@@ -83,6 +84,12 @@ class Validator:
         if self._policy.drops(flags):
             return ValidationOutcome(problem.id, digest, flags, compare=compare)
         tried = try_references(problem, self._runs, self._policy)
+        if self._policy.treatment("comparison_set") != "ignore" and (
+            agreed := agreed_comparison(problem, tried, self._runs, self._policy)
+        ):
+            problem, tried, flag = agreed
+            compare = problem.compare
+            flags = [*flags, flag]
         flags = self._reported_flags([*flags, *reference_flags(problem, tried)])
         accepted = [one for one in tried if one.standing is Standing.ACCEPTED]
         cost = cost_of([judgement for one in accepted for judgement in one.judgements])
