@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from whetstone.core.problem import AssertTests, CallCase, CallTests
 from whetstone.data.sources.check_code import script_tests
-from whetstone.data.sources.leetcode_nodes import needs_nodes, with_nodes
 from whetstone.data.sources.source import Skip
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -121,24 +120,3 @@ def test_code_that_tests_nothing_is_skipped() -> None:
         with pytest.raises(Skip) as skip:
             script_tests(code)
         assert skip.value.reason == reason
-
-
-def test_lists_and_trees_are_defined_where_the_test_builds_them() -> None:
-    tests = script_tests(check("assert not is_same_list(candidate(list_node([1, 2])), list_node([2, 1]))"))
-    assert isinstance(tests, AssertTests)
-    assert needs_nodes(tests)
-    assert not needs_nodes(with_nodes(tests))
-    scope: dict[str, Any] = {}
-    exec(with_nodes(tests).setup, scope)
-    node, tree, same = scope["TreeNode"], scope["tree_node"], scope["is_same_tree"]
-    built = node(1, None, node(2, node(3), None))
-    assert same(tree([1, None, 2, 3]), built)
-    assert same(tree([1, None, 2, 3, None, None]), built)
-    assert same(tree([]), None)
-    assert not same(tree([1, 2, None, 3]), built)
-    assert not same(tree([1, None, 2]), built)
-    listed, alike = scope["list_node"], scope["is_same_list"]
-    assert alike(listed([1, 2]), scope["ListNode"](1, scope["ListNode"](2)))
-    assert alike(listed([]), None)
-    assert not alike(listed([1]), listed([1, 2]))
-    assert not alike(listed([1, 3]), listed([1, 2]))

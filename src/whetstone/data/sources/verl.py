@@ -14,9 +14,8 @@ import re
 from collections.abc import Callable
 from typing import Any, cast
 
-from whetstone.core.problem import COMPLETES_STARTER, AssertTests, Problem, Program, StdinTests, Tests
+from whetstone.core.problem import Problem, StdinTests, Tests
 from whetstone.data.sources.check_code import script_tests
-from whetstone.data.sources.leetcode_nodes import NODE_CLASSES, needs_nodes, with_nodes
 from whetstone.data.sources.packed import unpack
 from whetstone.data.sources.primeintellect import facts_of, object_of, statement_and_starter
 from whetstone.data.sources.programs import references, shown_code
@@ -64,12 +63,6 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     programs, left_out = references(written)
     truth = object_of(row, "reward_model").get("ground_truth")
     tests = _tests(truth, starter, [program.source for program in programs])
-    # Programs and tests must use the same classes, so they are part of the starter and of the references.
-    nodes = isinstance(tests, AssertTests) and needs_nodes(tests)
-    if isinstance(tests, AssertTests) and nodes:
-        tests = with_nodes(tests)
-        starter = f"{NODE_CLASSES}\n\n{starter}"
-        programs = [Program(p.language, f"{NODE_CLASSES}\n\n{p.source}") for p in programs]
     return Problem(
         id=f"{source.name}/{own_id}",
         statement=_STATEMENTS[source.name](message),
@@ -83,7 +76,6 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
             origin=extra.get("dataset") or row.get("data_source"),
             original_id=extra.get("index", row.get("index")),
             references_left_out=left_out,
-            **{COMPLETES_STARTER: True} if nodes else {},
         ),
     )
 
