@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/weights.py --model models/SmolLM2-135M-Instruct --steps 4
     .venv/bin/python benchmarks/weights.py --steps 1 --rows 1 --lrs 1e-5 --links loopback --vllm PYTHON
+    .venv/bin/python -m benchmarks.weights --ratios  # see weight_ratios.py
 
 Each step is our AdamW on fp32 masters over a policy-gradient loss of ``--rows`` reference programs, with
 advantages drawn at random, and the published bf16 weights are the masters rounded. Masters begin at a
@@ -19,6 +20,7 @@ import argparse
 import asyncio
 import contextlib
 import ctypes
+import importlib
 import importlib.metadata
 import os
 import random
@@ -316,9 +318,13 @@ def main() -> None:
     parser.add_argument("--deltas", type=int, default=1)
     parser.add_argument("--interval", type=float, default=0.0, help="seconds of generation before each delta")
     parser.add_argument("--vllm", help="an interpreter with vLLM, which then is the engine")
+    parser.add_argument("--ratios", action="store_true", help="only speed and size relative to their bounds")
     args = parser.parse_args()
     torch.set_num_threads(1)
     print(machine(), "\n")
+    if args.ratios:
+        importlib.import_module("benchmarks.weight_ratios").print_ratios()
+        return
     columns = (
         "lr | step | changed | bytes | bits a change | of index + value | entropy by exponent | entropy "
         "| XOR, zstd-1 | same bits | encode, GB/s | decode, GB/s | checksum, GB/s | encode + checksum, GB/s "
