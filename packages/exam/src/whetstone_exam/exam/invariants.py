@@ -15,6 +15,7 @@ NO_TRACES = "A program leaves nothing behind for another one, and sees nothing o
 
 _CLASSES = {
     EVIDENCE: (
+        "call_results",
         "early_exit",
         "problems",
         "program_checkers",
