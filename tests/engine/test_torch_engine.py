@@ -237,3 +237,29 @@ def test_a_second_model_is_the_same_and_shares_nothing(architecture: str, build_
         for parameter in model.parameters():
             parameter.zero_()
         assert torch.equal(twin(input_ids=ids).logits, expected)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "mistral", "gemma3_text"])
+def test_a_common_beginning_of_prompts_is_read_once(
+    architecture: str, build_model: Build, tokenizer: Any
+) -> None:
+    """Also one that is longer than a sliding window, and a prompt that is only the beginning."""
+    model = build_model(architecture)
+    beginning = tokenizer.encode("A system prompt of forty-eight tokens comes first")
+    ends = [tokenizer.encode(text) for text in ("add two numbers", "reverse", "", "sort a list of numbers")]
+    prompts = [[*beginning, *end] for end in ends]
+    alone = [
+        serve(TorchEngine(model, tokenizer), GenerationRequest(p, Sampling(max_tokens=9), seed=i))[0]
+        for i, p in enumerate(prompts)
+    ]
+    read: list[int] = []
+    hook = model.get_input_embeddings().register_forward_hook(lambda _, ids, __: read.append(ids[0].numel()))
+    engine = TorchEngine(model, tokenizer)
+    read.clear()
+    together = serve(
+        engine, *(GenerationRequest(p, Sampling(max_tokens=9), seed=i) for i, p in enumerate(prompts))
+    )
+    hook.remove()
+    assert [r.token_ids for [r] in together] == [r.token_ids for [r] in alone]
+    # A pass over the beginning, and one over the padded rest of each prompt.
+    assert read[0] + read[1] == (len(beginning) - 2) + len(prompts) * (len(ends[3]) + 1)

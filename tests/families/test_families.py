@@ -91,10 +91,11 @@ def test_packed_rows_are_as_good_as_each_sequence_alone(family: str) -> None:
 @pytest.mark.drawn(6, always=DIFFERENT)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_generation_gives_the_greedy_tokens_of_transformers(family: str) -> None:
-    """Prompts of several lengths in one running batch, and more replies than run at once."""
+    """Prompts of several lengths with a common beginning in one running batch, and more replies than run at
+    once."""
     model = tiny_family(family)
     model.generation_config.eos_token_id = None
-    sizes = [(1, 9), (4, 5), (9, 11), (13, 7)]
+    sizes = [(24, 9), (30, 5), (41, 11), (1, 7), (4, 5), (13, 7)]
     asked = [([3 + i * 7 % 50 for i in range(length)], new) for length, new in sizes]
 
     async def generate() -> list[list[int]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -14,6 +13,7 @@ import torch
 from whetstone.core.sample import FinishReason
 from whetstone.engine.engine import Completion, GenerationRequest
 from whetstone.engine.expert_routing import ExpertRouters
+from whetstone.engine.head_product import head_in_pieces
 from whetstone.engine.invariance import (
     INVARIANT,
     attention_set_to,
@@ -164,7 +164,8 @@ class EagerBatch:
 
     def draw(self, version: int, routers: ExpertRouters | None) -> list[DrawnToken]:
         """See RunningBatch. The tokens are those of this step, one for each row."""
-        with attention_set_to(self._model, INVARIANT) if self._invariant else nullcontext():
+        model = self._model
+        with attention_set_to(model, INVARIANT) if self._invariant else head_in_pieces(model):
             logits = self._forward(routers)
         params = [row.ticket.request.params for row in self.rows]
         uniforms = [row.stream.random() for row in self.rows]

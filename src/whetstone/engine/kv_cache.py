@@ -44,20 +44,38 @@ class PromptKV:
 
 
 class PromptCache(Cache):
-    """Collects the keys and values of right-padded prompts in one causal forward pass."""
+    """Collects the keys and values of right-padded prompts in one causal forward pass.
 
-    def __init__(self) -> None:
+    ``prefix``: the tokens before the first column, which all prompts share and which have been read.
+    """
+
+    def __init__(self, prefix: PromptKV | None = None) -> None:
         super().__init__(layers=[])
+        self._prefix = prefix or PromptKV(0)
         self.keys: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
+
+    # Called by the model during the pass.
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Store a layer's keys and values ([prompts, kv_heads, columns, head_dim]) and return them."""
+        """Store a layer's keys and values ([prompts, kv_heads, columns, head_dim]); return them after those
+        of the prefix."""
+        if self._prefix.length:
+            key_states = _after(self._prefix.keys[layer_idx], key_states)
+            value_states = _after(self._prefix.values[layer_idx], value_states)
         self.keys[layer_idx] = key_states
         self.values[layer_idx] = value_states
         return key_states, value_states
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Return the number of columns before the pass."""
+        return self._prefix.length
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
+        """Return the number of columns that a mask must cover, and the first of them."""
+        return self._prefix.length + query_length, 0
 
     @property
     def bytes(self) -> int:
@@ -72,6 +90,11 @@ class PromptCache(Cache):
             {layer: v[row, :, :length] for layer, v in self.values.items()},
             experts,
         )
+
+
+def _after(first: Tensor, rest: Tensor) -> Tensor:
+    """Return ``first`` ([kv_heads, columns, head_dim]) followed by each row of ``rest``."""
+    return torch.cat([first.expand(len(rest), *first.shape), rest], dim=2)
 
 
 class BatchCache(Cache):

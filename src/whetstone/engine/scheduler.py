@@ -36,6 +36,8 @@ from whetstone.engine.stopping import StopRule, end_tokens
 
 # The tokens, padding included, of one forward pass over prompts. It bounds the memory of its activations.
 PREFILL_TOKENS = 4096
+# A common beginning of prompts with fewer tokens costs more as a pass of its own than it saves.
+_LEAST_PREFIX = 16
 # With fixed shapes, replies begin together: so many, or those that have waited for so many steps.
 _ADMITTED_AT_ONCE = 8
 _MOST_POSTPONED = 8
@@ -323,12 +325,14 @@ class Scheduler:
         routers: ExpertRouters | None,
     ) -> None:
         """Make one forward pass over right-padded sequences; causal attention never reads the padding."""
-        width = self._rope.columns(max(len(pasts[place]) for place in places))
+        chosen = [pasts[place] for place in places]
+        prefix = self._read_prefix(chosen, routers)
+        width = self._rope.columns(max(len(past) for past in chosen))
         width += missing_rows(width) if self._invariant else 0
-        ids = torch.zeros(len(places), width, dtype=torch.long)
-        for row, place in enumerate(places):
-            ids[row, : len(pasts[place])] = torch.tensor(pasts[place])
-        cache = PromptCache()
+        ids = torch.zeros(len(places), width - prefix.length, dtype=torch.long)
+        for row, past in enumerate(chosen):
+            ids[row, : len(past) - prefix.length] = torch.tensor(past[prefix.length :])
+        cache = PromptCache(prefix)
         # The base model is sufficient, because no logits are needed.
         read = partial(
             self._model.base_model,
@@ -344,3 +348,20 @@ class Scheduler:
             length = len(pasts[place])
             rows = b"" if experts is None else experts[row, :length].numpy().tobytes()
             result[place] = cache.prompt(row, length, rows)
+
+    def _read_prefix(self, pasts: Sequence[list[int]], routers: ExpertRouters | None) -> PromptKV:
+        """Return the keys and values of the tokens with which all sequences begin, if it pays to read them
+        once: chat templates begin every prompt with the same words."""
+        # All of them begin as the first and the last in alphabetical order do.
+        pairs = enumerate(zip(min(pasts), max(pasts), strict=False))
+        shared = next((place for place, (one, other) in pairs if one != other), len(min(pasts)))
+        # Every sequence keeps a token of its own, so that the second pass has a column for it.
+        shared = min(shared, *(len(past) - 1 for past in pasts))
+        # Two sets of frequencies would give the beginning the keys of a short sequence.
+        if self._invariant or self._rope.switch is not None or routers is not None:
+            return PromptKV(0)
+        if shared < _LEAST_PREFIX or len(pasts) == 1:
+            return PromptKV(0)
+        result = [PromptKV(0)]
+        self._read_batch([0], [pasts[0][:shared]], result, None)
+        return result[0]
