@@ -16,28 +16,29 @@ from whetstone.engine.head_product import head_in_pieces
 class Head(nn.Module):
     """A model that is only a head."""
 
-    def __init__(self, head: nn.Module) -> None:
+    def __init__(self, head: nn.Linear) -> None:
         super().__init__()
         self.head = head
 
-    def get_output_embeddings(self) -> nn.Module:
+    def get_output_embeddings(self) -> nn.Linear:
         return self.head
 
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("vocabulary", [1, 2047, 2048, 2049, 6000])
 def test_pieces_give_the_logits_of_one_product(vocabulary: int, bias: bool) -> None:
-    model = Head(nn.Linear(24, vocabulary, bias=bias))
+    head = nn.Linear(24, vocabulary, bias=bias)
+    model = Head(head)
     values = torch.randn(3, 2, 24)
     with torch.inference_mode():
-        expected = model.head(values)
+        expected = head(values)
         with head_in_pieces(model):
-            found = model.head(values)
+            found = head(values)
             # Twice the weights: the pieces read them at each call.
-            model.head.weight.mul_(2)
-            doubled = model.head(values)
+            head.weight.mul_(2)
+            doubled = head(values)
         assert torch.allclose(found, expected, atol=1e-6)
-        assert torch.allclose(doubled, model.head(values), atol=1e-5)
+        assert torch.allclose(doubled, head(values), atol=1e-5)
 
 
 def test_the_head_is_as_before_afterwards() -> None:
@@ -52,8 +53,8 @@ def test_the_head_is_as_before_afterwards() -> None:
 class Doubled(nn.Linear):
     """A head that does more than a product."""
 
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        return 2 * super().forward(values)
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(input)
 
 
 @pytest.mark.parametrize(

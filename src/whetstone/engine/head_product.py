@@ -27,11 +27,12 @@ def head_in_pieces(model: Any) -> Generator[None]:
     if type(head) is not nn.Linear or head.weight.device.type != "cpu" or head.weight.dtype != torch.float32:
         yield
         return
-    head.forward = partial(product_in_pieces, head.weight, head.bias)
+    # A module calls this attribute instead of the method of its class.
+    forward: Any = partial(product_in_pieces, head.weight, head.bias)
+    head.forward = forward
     try:
         yield
     finally:
-        # The class's own method is found again.
         del head.forward
 
 
