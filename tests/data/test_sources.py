@@ -48,12 +48,28 @@ WRONG = {
     "livecodebench/1_B": "print(2)",
     "bigcodebench-hard/13": "def task_func(words):\n    return {word: 1 for word in words}",
     "code_contests/1_A. Sum": "print(3)",
+    "acecode/oss_1": "def count_even(numbers):\n    return len(numbers)",
+    "acecode/bigcode_python_fns_2": "def widen(text):\n    return text",
+    "open-r1-codeforces/4/A": "print(0, input())",
+    "open-r1-codeforces/4/B": "print(2)",
+    "rstar-coder/seed_1": "print(sum(map(int, input().split())))",
+    "rstar-coder/seed_2": "class Solution:\n    def rotated(self, nums, by):\n        return nums",
+    "synthetic-2/prime_rl_code_7": "print(input())",
+    "synthetic-2/prime_rl_code_8": "def thrice(n):\n    return n",
 }
 RIGHT = {
     "livecodebench/1_A": "print(sum(map(int, input().split())))",
     "livecodebench/3001": "class Solution:\n    def shifted(self, nums: List[int], by: int):\n"
     "        return [n + by for n in nums]",
     "livecodebench/1_B": "print(1)",
+    "acecode/bigcode_python_fns_2": "def widen(text):\n    return ' '.join(text)",
+    "open-r1-codeforces/4/A": "n = int(input())\nprint(1, n - 1)",
+    "open-r1-codeforces/4/B": "print(1)",
+    "rstar-coder/seed_1": "a, b = map(int, input().split())\nprint(a * b)",
+    "rstar-coder/seed_2": "class Solution:\n    def rotated(self, nums: List[int], by: int) -> List[int]:\n"
+    "        return nums[by:] + nums[:by]",
+    "synthetic-2/prime_rl_code_7": "print(input()[::-1])",
+    "synthetic-2/prime_rl_code_8": "def thrice(n):\n    return 3 * n",
 }
 
 

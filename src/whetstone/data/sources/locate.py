@@ -6,12 +6,13 @@ import fnmatch
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from whetstone.core.errors import UserError, did_you_mean
 from whetstone.data.sources.downloads import Hub, HubFiles
 from whetstone.data.sources.rows import Row, local_files, read_rows
-from whetstone.data.sources.source import DatasetSource
+from whetstone.data.sources.source import DatasetSource, Joiner
 
 OnBytes = Callable[[int], None]
 
@@ -51,17 +52,32 @@ def choose_splits(source: DatasetSource, requested: Sequence[str] = ()) -> list[
 def locate(
     source: DatasetSource, path: Path | None, *, revision: str | None = None, splits: Sequence[str] = ()
 ) -> LocatedFiles:
-    """Find the rows of ``splits`` at ``path``, or on the hub if it is None.
+    """Find the rows of ``splits`` at ``path``, or if it is None at the source's own path or on the hub.
 
     ``revision`` is by default the one that the source names. Raises UserError for missing files.
     """
+    if path is None and source.path is not None:
+        path = Path(source.path)
     if path is not None:
         if revision is not None:
             raise UserError(f"{source.name}: a revision selects files on the hub, but {path} is local")
-        return LocatedFiles(None, tuple(_local_parts(source, path, choose_splits(source, splits))))
-    if source.hub_id is None:
+        found = LocatedFiles(None, tuple(_local_parts(source, path, choose_splits(source, splits))))
+    elif source.hub_id is None:
         raise UserError(f"{source.name} is not on the hub: give its files, {source.name}=PATH")
-    return _on_hub(source, source.hub_id, revision or source.revision, choose_splits(source, splits))
+    else:
+        found = _on_hub(source, source.hub_id, revision or source.revision, choose_splits(source, splits))
+    if source.join is None:
+        return found
+    folder = path.parent if path is not None and path.is_file() else path
+    parts = [_joined_part(part, source.join, folder) for part in found.parts]
+    return LocatedFiles(found.commit, tuple(parts))
+
+
+def _joined_part(part: SplitFiles, join: Joiner, folder: Path | None) -> SplitFiles:
+    def read(on_bytes: OnBytes) -> Iterator[tuple[str, Row]]:
+        return join(part.read(on_bytes), folder)
+
+    return msgspec.structs.replace(part, read=read)
 
 
 def _local_parts(source: DatasetSource, path: Path, splits: list[str]) -> Iterator[SplitFiles]:

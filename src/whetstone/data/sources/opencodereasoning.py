@@ -1,0 +1,105 @@
+"""OpenCodeReasoning-2: solutions of a model to problems of four other sets.
+
+A row has neither statement nor tests. It names the set, its split, and the number of the row there. So the
+rows of a question are joined with that row, which the reader of its set converts. The solutions that pass
+become references. They are read first; then each set is read once, in its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from whetstone.core.errors import UserError
+from whetstone.core.problem import Problem
+from whetstone.data.sources.locate import locate
+from whetstone.data.sources.programs import references
+from whetstone.data.sources.row_problem import known
+from whetstone.data.sources.source import DatasetSource, Row, Skip, text_of
+from whetstone.data.sources.table import source_named
+
+# The name of a set in the rows -> the source that reads it.
+_SETS = {
+    "apps": "apps",
+    "code_contests": "code_contests",
+    "open-r1/codeforces": "open-r1-codeforces",
+    "taco": "taco",
+}
+# Most solutions of a question. The set has dozens of each.
+_MOST_SOLUTIONS = 4
+# Columns of tens of kilobytes that are not used.
+_LONG = {"r1_generation", "qwq_critique"}
+_SOLUTIONS, _FOUND, _REASON = "passed solutions", "row of the other set", "reason"
+
+
+def join(rows: Iterable[tuple[str, Row]], folder: Path | None) -> Iterator[tuple[str, Row]]:
+    """Yield one row of each question, joined with its row of the other set.
+
+    That set is in the subfolder of ``folder`` with the name of its source, such as ``taco``; on the hub if
+    ``folder`` is None. A question whose set cannot be read has the reason instead.
+    """
+    wanted: dict[tuple[str, str], dict[int, tuple[str, Row]]] = {}
+    for place, row in rows:
+        name, split, index = (row.get(column) for column in ("dataset", "split", "index"))
+        if name not in _SETS or not str(index).isdecimal():
+            yield place, row
+            continue
+        questions = wanted.setdefault((str(name), str(split)), {})
+        if int(str(index)) not in questions:
+            small = {column: value for column, value in row.items() if column not in _LONG}
+            questions[int(str(index))] = place, {**small, _SOLUTIONS: []}
+        kept = questions[int(str(index))][1][_SOLUTIONS]
+        if _passed(row) and len(kept) < _MOST_SOLUTIONS:
+            kept.append(row.get("solution"))
+    for (name, split), questions in wanted.items():
+        yield from _joined(source_named(_SETS[name]), split, questions, folder)
+
+
+def _joined(
+    source: DatasetSource, split: str, questions: dict[int, tuple[str, Row]], folder: Path | None
+) -> Iterator[tuple[str, Row]]:
+    try:
+        found = locate(source, folder and folder / source.name, splits=[split])
+        others = (row for part in found.parts for _, row in part.read(lambda _: None))
+        for number, other in enumerate(others):
+            if number in questions:
+                place, row = questions.pop(number)
+                yield place, {**row, _FOUND: other}
+        reason = f"{source.name}, split {split}, has no row of this number"
+    except UserError as error:
+        reason = str(error)
+    for place, row in questions.values():
+        yield place, {**row, _REASON: reason}
+
+
+def _passed(row: Row) -> bool:
+    """Return whether a solution passed all tests, or without tests was judged right by the set's critic."""
+    rate = str(row.get("pass_rate"))
+    return rate in ("1", "1.0") or (rate in ("-1", "-1.0", "nan") and row.get("judgement") == "right")
+
+
+def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
+    """Convert a joined row. Raises Skip("tests_elsewhere") for a row without that of its other set."""
+    name, other = text_of(row, "dataset"), row.get(_FOUND)
+    if other is None:
+        unread = "it was read without that set" if name in _SETS else "no source reads that set"
+        why = row.get(_REASON) or unread
+        raise Skip("tests_elsewhere", f"statement and tests are in row {row.get('index')} of {name}: {why}")
+    problem = source_named(_SETS[name]).convert(source_named(_SETS[name]), other, own_id)
+    written: list[Any] = row.get(_SOLUTIONS, [])
+    programs, left_out = references([text for text in written if "#include" not in str(text)])
+    cpp, cpp_left_out = references([text for text in written if "#include" in str(text)], "cpp")
+    return msgspec.structs.replace(
+        problem,
+        id=f"{source.name}/{own_id}",
+        source=source.name,
+        references=[*problem.references, *programs, *cpp],
+        meta={
+            **known(difficulty=row.get("difficulty"), origin=name, original_row=row.get("index")),
+            **problem.meta,
+            **known(solutions_left_out={**left_out, **cpp_left_out}),
+        },
+    )
