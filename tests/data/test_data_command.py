@@ -101,7 +101,7 @@ def test_validate_names_a_failing_reference_and_a_passing_wrong_program(
     write_problems(path, [add_problem("demo/good"), add_problem("demo/bad", reference=FALSE), weak])
     assert whetstone_data("validate", str(path), "--workers", "1", "--mutants", "0") == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("demo/bad: reference_fails: references[0]: wrong_answer, cases 0, 1: ")
+    assert lines[0].startswith("demo/bad: reference_fails: references[0]: wrong_answer, cases 1, 2: ")
     assert lines[1] == "demo/weak: wrong_program_passes: wrong[0] passes every test; add a test that it fails"
     assert "3 problems: 2 kept, 1 dropped, 2 not as intended" in " ".join(lines[2:])
 

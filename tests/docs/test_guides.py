@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,8 @@ def commands(page: Path) -> Iterator[list[str]]:
             command = shlex.split(line, comments=True) if VERB.search(line) else []
             names = [at for at, word in enumerate(command) if Path(word).name == "whetstone"]
             if names:
-                yield command[names[0] + 1 :]
+                # What follows `>` is for the shell.
+                yield list(takewhile(lambda word: word != ">", command[names[0] + 1 :]))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

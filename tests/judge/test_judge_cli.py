@@ -90,7 +90,7 @@ def test_a_program_is_in_the_language_of_its_file_unless_an_option_names_another
     assert main(["judge", "one", str(files / "problem.json"), str(files / "sum.sh")]) == 0
     assert capsys.readouterr().out.count("accepted") == 3
     command = ["judge", "one", str(files / "problem.json"), str(files / "sum.sh"), "--language"]
-    assert main([*command, "python"]) == 0
+    assert main([*command, "python"]) == 1
     assert "compile_error" in capsys.readouterr().out
     assert main([*command, "cobol"]) == 2
     assert "cobol" in capsys.readouterr().err

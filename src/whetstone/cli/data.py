@@ -20,6 +20,7 @@ def add_parser(subparsers: Any) -> None:
     """Declare the verb and its actions."""
     parser = subparsers.add_parser(
         "data",
+        help="",  # in `VERBS`
         description="Turn public datasets into problems with correct tests, and show them. Every step "
         "reads a set and writes a new one, with a decision and a reason for everything that it "
         "drops.",

@@ -126,8 +126,9 @@ def _page(problem: Problem) -> RenderableType:
     if problem.starter:
         parts.append(_code("starter", Program(problem.language, problem.starter)))
     parts.append(_tests(problem))
-    parts += [_code(f"reference {n}", program) for n, program in enumerate(problem.references)]
-    parts += [_code(f"wrong {n}", program) for n, program in enumerate(problem.wrong)]
+    # The names that the messages of `data validate` have.
+    parts += [_code(f"references[{n}]", program) for n, program in enumerate(problem.references)]
+    parts += [_code(f"wrong[{n}]", program) for n, program in enumerate(problem.wrong)]
     if problem.checker is not None:
         parts.append(_checker_panel("checker", problem.checker))
     if isinstance(problem.tests, InteractiveTests):
@@ -149,25 +150,25 @@ def _tests(problem: Problem) -> RenderableType:
         return _code("tests", Program("python", f"{tests.setup}\n{code}".strip("\n")))
     if isinstance(tests, NoTests):
         return Text("no tests: the environment decides")
-    table = Table("input", "expected", title=f"compare: {problem.compare.mode}", title_justify="left")
+    table = Table("case", "input", "expected", title=f"compare: {problem.compare.mode}", title_justify="left")
     if isinstance(tests, CallTests):
         name = f"{tests.class_}().{tests.function}" if tests.class_ else tests.function
         table.title = None if problem.compare.mode == "tokens" else table.title
-        for case in tests.cases:
+        for number, case in enumerate(tests.cases, 1):
             if case.operations is not None:
                 calls = [f"{o}{_json(a)}" for o, a in zip(case.operations, case.args, strict=True)]
-                table.add_row(Text("\n".join(calls)), Text("\n".join(map(_json, case.expected))))
+                table.add_row(str(number), Text("\n".join(calls)), Text("\n".join(map(_json, case.expected))))
                 continue
             values = [_json(a) for a in case.args] + [f"{k}={_json(v)}" for k, v in case.kwargs.items()]
-            table.add_row(Text(f"{name}({', '.join(values)})"), Text(_json(case.expected)))
+            table.add_row(str(number), Text(f"{name}({', '.join(values)})"), Text(_json(case.expected)))
         return table
     if isinstance(tests, InteractiveTests):
-        table = Table("input", "answer")
-        for case in tests.cases:
-            table.add_row(Text(case.input), Text(case.answer), end_section=True)
+        table = Table("case", "input", "answer")
+        for number, case in enumerate(tests.cases, 1):
+            table.add_row(str(number), Text(case.input), Text(case.answer), end_section=True)
         return table
-    for case in tests.cases:
-        table.add_row(Text(case.input), Text(case.output), end_section=True)
+    for number, case in enumerate(tests.cases, 1):
+        table.add_row(str(number), Text(case.input), Text(case.output), end_section=True)
     return table
 
 

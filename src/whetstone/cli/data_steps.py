@@ -41,9 +41,11 @@ count. The problems closest to a threshold are listed for a check by hand.
 """
 _SELECT = """\
 examples:
-  whetstone data select sets/clean --out sets/rl --min-tests 5 --max-tests 15         (DeepCoder's caps)
-  whetstone data select sets/clean --out sets/rl --max-tests 8 --tests shortest       (Code-R1's)
+  whetstone data select sets/clean --out sets/rl --min-tests 5 --max-tests 15
+  whetstone data select sets/clean --out sets/rl --max-tests 8 --tests shortest
   whetstone data select sets/rated --out sets/stage-1 --pass-rate 0.5..0.9 --order difficulty
+
+The first are DeepCoder's caps, the second Code-R1's.
 """
 
 

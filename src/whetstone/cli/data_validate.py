@@ -60,7 +60,7 @@ def add_action(actions: Any) -> None:
         "solve nothing against the tests, and check the statement and the tests. Report the "
         "faulty problems, or write the valid ones to --out, with a decision and a reason for "
         "each problem.",
-        epilog=_EXAMPLES + "\n".join(f"  {name:23}{r.treatment:7}{r.meaning}" for name, r in REASONS.items()),
+        epilog=_EXAMPLES + "\n".join(f"  {name:26}{r.treatment:6}{r.meaning}" for name, r in REASONS.items()),
     )
 
 

@@ -16,10 +16,11 @@ from whetstone.core.flag import Flag
 EXAMPLES = """\
 examples:
   whetstone eval --model models/SmolLM2-135M-Instruct --benchmark humaneval --data HumanEval.jsonl.gz --out he
-  whetstone eval --endpoint http://127.0.0.1:8000/v1 --benchmark humaneval,mbpp --n 4 --temperature 0.6 \\
-      --data humaneval=HumanEval.jsonl.gz --data mbpp=sanitized-mbpp.json --out both
-  whetstone eval --model runs/tiny/checkpoints/step-40 --benchmark problems --data micro:heldout \\
-      --recipe runs/tiny/recipe.yaml
+  whetstone eval --endpoint http://127.0.0.1:8000/v1 --n 4 --temperature 0.6 \\
+      --benchmark humaneval,mbpp --data humaneval=HumanEval.jsonl.gz \\
+      --data mbpp=sanitized-mbpp.json --out both
+  whetstone eval --model runs/tiny/checkpoints/step-40 --benchmark problems \\
+      --data micro:heldout --recipe runs/tiny/recipe.yaml
   whetstone eval --plan archer --endpoint http://127.0.0.1:8000/v1 --out archer
   whetstone eval compare before after --list
   whetstone report before after --out comparison.html
@@ -60,11 +61,11 @@ def add_parser(subparsers: Any) -> None:
     """Declare the verb."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "eval",
+        help="",  # in `VERBS`
         description="Sample n replies to every problem, judge each in the sandbox, and report pass@k with "
         "95% intervals. `whetstone eval compare A B` compares two output folders problem by "
         "problem.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     set_command(parser, measure_benchmarks)
     actions = parser.add_subparsers(dest="action", metavar="compare | rejudge | rating | watch")

@@ -53,7 +53,6 @@ def add_command(
         help=help,
         description=description or help,
         epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     set_command(parser, run)
     return parser

@@ -15,8 +15,9 @@ def add_parser(subparsers: Any) -> None:
     """Declare the verb and its actions."""
     parser = subparsers.add_parser(
         "judge",
+        help="",  # in `VERBS`
         description="Run programs in isolation against the tests of problems. The exit status is 0 if "
-        "everything was judged, independent of the verdicts.",
+        "everything was judged; only `judge one` has others for a rejected program.",
         epilog="example: whetstone judge one problem.json program.py",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -29,7 +30,16 @@ def add_parser(subparsers: Any) -> None:
         "`language` (default: that of the problem), or with `program`, an object of these two. `id` is "
         "copied to the judgement.",
     )
-    add_command(actions, "one", judge_one, help="judge one program, and show each of its cases")
+    add_command(
+        actions,
+        "one",
+        judge_one,
+        help="judge one program, and show each of its cases",
+        description="Judge one program, and show each of its cases. The exit status is 0 if the program is "
+        "accepted, 1 if it is not, 2 for invalid input, and 3 if the judge failed, so that there is no "
+        "verdict.",
+        epilog="example: whetstone judge one problem.json program.py --json",
+    )
     add_serve_action(actions)
     add_rewards_action(actions)
     add_environment_action(actions)

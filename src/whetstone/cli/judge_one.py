@@ -13,14 +13,16 @@ from whetstone.cli.columns import hanging_lines
 from whetstone.cli.judge_options import CaseFlags, Isolation, OneProgram, judge_of
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem, Program
-from whetstone.core.verdict import SHARED_INTERPRETER, Judgement
+from whetstone.core.verdict import SHARED_INTERPRETER, Judgement, Verdict
 from whetstone.judge.languages.table import language_of_file
 
 _COLUMNS = ("case", "verdict", "CPU s", "wall s", "MiB")
+# Exit statuses. 2 is invalid input.
+_REJECTED, _NO_VERDICT = 1, 3
 
 
 def run_one(files: OneProgram, cases: CaseFlags, isolation: Isolation) -> int:
-    """Run the action. Returns 0 if the program was judged."""
+    """Run the action. Returns 0 if the program was accepted, 1 if it was not, 3 if there is no verdict."""
     problem, name = _read_problem(Path(files.problem)), files.program
     try:
         source = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
@@ -29,9 +31,14 @@ def run_one(files: OneProgram, cases: CaseFlags, isolation: Isolation) -> int:
     language = files.language or (problem.language if name == "-" else language_of_file(name).name)
     with judge_of(isolation, cases, 1) as judge:
         judgement = judge.judge(problem, Program(language, source))
-    for line in _lines(judgement, shutil.get_terminal_size().columns):
-        print(line)
-    return 0
+    if files.json:
+        print(msgspec.json.encode(judgement).decode())
+    else:
+        for line in _lines(judgement, shutil.get_terminal_size().columns):
+            print(line)
+    if judgement.verdict is Verdict.JUDGE_ERROR:
+        return _NO_VERDICT
+    return 0 if judgement.accepted else _REJECTED
 
 
 def _read_problem(path: Path) -> Problem:

@@ -109,6 +109,9 @@ class OneProgram(Struct, frozen=True, kw_only=True):
             "NAME",
         ),
     ] = None
+    json: Annotated[
+        bool, Flag("print the judgement as one JSON object, in which the index of the first case is 0")
+    ] = False
 
 
 def judge_of(isolation: Isolation, cases: CaseFlags, workers: int) -> Judge:

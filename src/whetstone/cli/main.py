@@ -11,17 +11,16 @@ import resource
 import signal
 import sys
 from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from whetstone import __version__
+from whetstone.cli.parser import Parser
 from whetstone.core.errors import BAD_INPUT, INTERRUPTED, UserError
 from whetstone.core.optional_packages import PACKAGE_OF_COMMAND
 from whetstone.core.outputs import no_room
 from whetstone.engine.torch_environment import bound_kernel_caches, sleep_while_waiting
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
 
 # The verbs and their descriptions. Each is a module of this package with `add_parser(subparsers)`, or a
 # command of an optional package (`PACKAGE_OF_COMMAND`).
@@ -40,6 +39,7 @@ VERBS = {
     "rejudge": "compute the rewards of stored replies again with today's judge: runs, dumps of TRL and verl",
     "view": "show runs, evaluations and data sets in a browser; print the state of the roles of a run",
     "report": "write one self-contained HTML page of a run, or of one evaluation or two",
+    "completion": "print the script with which a shell completes commands and options",
 }
 
 # Open files that are enough for every use; the usual soft limit is 1024.
@@ -53,22 +53,22 @@ _EXTRA_OF_PACKAGE = (
 )
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser that reports a failed write of the help. argparse ignores it and ends with status 0."""
+class _LoadingNotice(MetaPathFinder):
+    """Prints a line when torch is imported: that takes seconds, in which nothing else would be seen."""
 
-    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
-        if file is sys.stdout:
-            sys.stdout.write(message)
-        else:
-            super()._print_message(message, file)
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """See importlib. The module is left to the other finders."""
+        if fullname == "torch":
+            sys.meta_path.remove(self)
+            print("loading torch", file=sys.stderr, flush=True)
 
 
-def build_parser(verb: str | None) -> argparse.ArgumentParser:
-    """Return the command line with the options of ``verb`` and the names of the other verbs.
+def build_parser(*verbs: str) -> argparse.ArgumentParser:
+    """Return the command line with the options of ``verbs`` and the names of the other verbs.
 
-    Only the module of that verb is imported, to save time. No verb imports torch here; running it may.
+    Only the modules of these verbs are imported, to save time. No verb imports torch here; running it may.
     """
-    parser = _Parser(
+    parser = Parser(
         prog="whetstone",
         description="Reinforcement learning for code models, with rewards from tests that you can trust.",
         epilog="Options and examples of a verb: whetstone VERB --help",
@@ -76,11 +76,11 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"whetstone {__version__}")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, description in VERBS.items():
-        if name == verb and name in PACKAGE_OF_COMMAND:
+        if name in verbs and name in PACKAGE_OF_COMMAND:
             from whetstone.cli.package_commands import add_package_command
 
             add_package_command(subparsers, name)
-        elif name == verb:
+        elif name in verbs:
             importlib.import_module(f"whetstone.cli.{name}").add_parser(subparsers)
         else:
             subparsers.add_parser(name, help=description)
@@ -122,6 +122,8 @@ def _run(argv: Sequence[str]) -> int:
     bound_kernel_caches()
     sleep_while_waiting()  # otherwise waiting torch threads occupy the cores of the judge's workers
     _allow_open_files()
+    if sys.stderr.isatty() and os.environ.get("RANK", "0") == "0":
+        sys.meta_path.insert(0, _LoadingNotice())
     from whetstone.cli.flags import bound_command  # imported by every verb, but not needed for `--version`
 
     # Without this handler SIGTERM would end the process without its clean-up.
@@ -159,7 +161,7 @@ def _discard_output(status: int) -> int:
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command line. It may have ``key=value`` words after options, which argparse alone rejects."""
-    parser = build_parser(next((word for word in argv if not word.startswith("-")), None))
+    parser = build_parser(*[word for word in argv if not word.startswith("-")][:1])
     args, rest = parser.parse_known_args(argv)
     if rest:
         # argparse stops collecting positional words at the first option, so later overrides are in `rest`.

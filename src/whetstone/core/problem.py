@@ -317,7 +317,8 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True):
         grouped = {number for group in self.scoring.groups for number in group.cases}
         if grouped and grouped != set(range(case_count(self))):
             raise ValueError(
-                f"`scoring.groups` must contain every case, 0 to {case_count(self) - 1}, and no other"
+                "`scoring.groups` must contain the index of every case, from 0 to "
+                f"{case_count(self) - 1}, and no other"
             )
 
     def _check_checker(self) -> None:

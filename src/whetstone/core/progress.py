@@ -14,11 +14,14 @@ from typing import TypeVar
 
 from rich import progress as rich_progress
 from rich.console import Console, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 # Seconds between two lines about the same work. The documentation promises 15 s, also on a busy machine.
 LINE_EVERY_S = 10.0
 _TICK_EVERY_S = 1.0
+# Columns that have room for a long bar, and for the elapsed beside the remaining time.
+_WIDE = 100
 
 _T = TypeVar("_T")
 
@@ -71,15 +74,17 @@ class Work:
         """Record that a line about this work was printed now."""
         self.line_at = self._clock()
 
-    def figures(self) -> str:
-        """Return rate, elapsed time and remaining time, as far as they are known."""
+    def figures(self, *, wide: bool) -> str:
+        """Return rate, elapsed time and remaining time, as far as they are known and have room."""
         elapsed, completed = self._clock() - self._began, self.done - self._done_before
         parts: list[str] = []
         if completed > 0 and elapsed > 0:
             if self._counted:
                 parts.append(_rate(completed, elapsed))
-            parts.append(f"{duration(elapsed)} elapsed")
-            if self.total is not None and self.done < self.total:
+            remains = self.total is not None and self.done < self.total
+            if wide or not remains:
+                parts.append(f"{duration(elapsed)} elapsed")
+            if self.total is not None and remains:
                 parts.append(f"about {duration((self.total - self.done) * elapsed / completed)} left")
         else:
             parts.append(f"{duration(elapsed)} elapsed")
@@ -100,10 +105,10 @@ class Work:
             parts.append(f"{name} for {duration(self._clock() - began)}")
         return ", ".join(parts)
 
-    def line(self) -> str:
-        """Return everything in one line."""
-        text = ", ".join(part for part in (self.amount(), self.figures()) if part)
-        return f"{self.name}: {text}{'  ' if self.note() else ''}{self.note()}"
+    def state(self, *, wide: bool) -> str:
+        """Return everything but the name in one line. ``wide``: with the elapsed and the remaining time."""
+        text = ", ".join(part for part in (self.amount(), self.figures(wide=wide)) if part)
+        return f"{text}{'  ' if self.note() else ''}{self.note()}"
 
 
 class Progress:
@@ -188,7 +193,7 @@ class Progress:
             due = [work for work in self._works if now - work.line_at >= self._every_s]
             for work in due:
                 work.mark_printed()
-                self.say(work.line())
+                self.say(f"{work.name}: {work.state(wide=self.console.width >= _WIDE)}")
 
     def _run_ticks(self) -> None:
         while not self._ended.wait(min(_TICK_EVERY_S, self._every_s)):
@@ -196,34 +201,20 @@ class Progress:
 
 
 class _Bars(rich_progress.Progress):
-    """The progress bars. Each bar reads its work when it is drawn."""
+    """The progress bars, one line each. What a narrow terminal has no room for is cut off at the end."""
 
     def __init__(self, console: Console, transient: bool) -> None:
-        super().__init__(
-            rich_progress.TextColumn("{task.description}", style="bold", markup=False),
-            rich_progress.BarColumn(bar_width=30),
-            _Column(Work.amount),
-            _Column(Work.figures),
-            _Column(Work.note),
-            console=console,
-            transient=transient,
-            disable=not console.is_terminal,
-        )
+        self._terminal = console  # rich asks for the bars before it sets its own attribute
+        super().__init__(console=console, transient=transient, disable=not console.is_terminal)
 
     def get_renderables(self) -> Iterable[RenderableType]:
         """See rich."""
+        wide = self._terminal.width >= _WIDE
+        bar = rich_progress.BarColumn(bar_width=30 if wide else 10)
+        table = Table.grid(padding=(0, 1))
         for task in self.tasks:
-            task.completed, task.total = task.fields["work"].done, task.fields["work"].total
-        yield self.make_tasks_table(self.tasks)
-
-
-class _Column(rich_progress.ProgressColumn):
-    """A column with a text about each work."""
-
-    def __init__(self, text: Callable[[Work], str]) -> None:
-        super().__init__()
-        self._text = text
-
-    def render(self, task: rich_progress.Task) -> Text:
-        """See rich."""
-        return Text(self._text(task.fields["work"]))
+            work: Work = task.fields["work"]
+            task.completed, task.total = work.done, work.total
+            text = Text(work.state(wide=wide), no_wrap=True, overflow="ellipsis")
+            table.add_row(Text(work.name, style="bold", no_wrap=True), bar.render(task), text)
+        yield table

@@ -15,6 +15,9 @@ from whetstone.core.progress import Progress, Work
 from whetstone.evaluate.passk import Estimate, PairedDifference
 from whetstone.evaluate.results import REWARD
 
+# Columns that also have room for the parts of a step's time. Without them a step's line has at most 70.
+_WIDE = 100
+
 
 class Display:
     """The progress of a run, with permanent lines for steps and results. A context manager."""
@@ -81,8 +84,10 @@ class Display:
         line = (
             f"step {record['step']:>4}/{steps}  reward {record.get('reward/mean', float('nan')):.3f}  "
             f"length {record['length/mean']:5.1f}  trained {groups}  "
-            f"{seconds['step']:.1f} s (generate {seconds['generate']:.1f}, train {seconds['train']:.1f})"
+            f"{seconds['step']:.{1 if seconds['step'] < 100 else 0}f} s"
         )
+        if self.console.width >= _WIDE:
+            line += f" (generate {seconds['generate']:.1f}, train {seconds['train']:.1f})"
         self.advance(record["step"])
         self.log(line)
         if self._work is not None:

@@ -134,7 +134,7 @@ def _repetitions(problem: Problem) -> Iterator[DefectFlag]:
         else:
             same.append(number)
     if contradictory:
-        pairs = ", ".join(f"{a} and {b}" for a, b in contradictory[:_MOST_SHOWN])
+        pairs = ", ".join(f"{a + 1} and {b + 1}" for a, b in contradictory[:_MOST_SHOWN])
         yield DefectFlag("contradictory_tests", f"cases {pairs}")
     if same:
         yield DefectFlag("duplicate_tests", f"{describe_cases(same)} of {case_count(problem)}")
@@ -229,8 +229,8 @@ def _words(text: str) -> str:
 
 
 def describe_cases(numbers: list[int]) -> str:
-    """Return ``case 3`` or ``cases 0, 4, …``."""
-    shown = ", ".join(str(number) for number in numbers[:_MOST_SHOWN])
+    """Return ``case 3`` or ``cases 1, 4, …`` for indices of cases: a reader counts from 1."""
+    shown = ", ".join(str(number + 1) for number in numbers[:_MOST_SHOWN])
     more = ", …" if len(numbers) > _MOST_SHOWN else ""
     return f"case{'s' if len(numbers) > 1 else ''} {shown}{more}"
 
