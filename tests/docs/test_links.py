@@ -1,4 +1,7 @@
-"""Relative links of all pages lead to files of the repository, and their anchors to headings."""
+"""Relative links of all pages lead to files of the repository, and their anchors to headings.
+
+Each page has one title, and links to pages show titles, not names of files.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ PAGES = [
 ]
 FENCE = re.compile(r"^(`{3,}).*?^\1", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+FILE_AS_TEXT = re.compile(r"\[`?[\w./-]+\.md`?\]\(")
 # Made when the site is built, from the settings.
 GENERATED = ROOT / "docs" / "reference" / "recipe.md"
 
@@ -47,6 +51,17 @@ def broken(page: Path, text: str) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_of_a_page_has_a_target(page: Path) -> None:
     assert broken(page, text_of(page)) == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page != ROOT / "README.md"],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_a_page_has_one_title_and_links_show_titles(page: Path) -> None:
+    text = text_of(page)
+    assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
+    assert FILE_AS_TEXT.findall(text) == []
 
 
 def test_a_missing_file_and_a_missing_heading_are_found() -> None:
