@@ -105,6 +105,10 @@ class Work:
             parts.append(f"{name} for {duration(self._clock() - began)}")
         return ", ".join(parts)
 
+    def line(self, *, wide: bool = False) -> str:
+        """Return everything in one line."""
+        return f"{self.name}: {self.state(wide=wide)}"
+
     def state(self, *, wide: bool) -> str:
         """Return everything but the name in one line. ``wide``: with the elapsed and the remaining time."""
         text = ", ".join(part for part in (self.amount(), self.figures(wide=wide)) if part)
@@ -193,7 +197,7 @@ class Progress:
             due = [work for work in self._works if now - work.line_at >= self._every_s]
             for work in due:
                 work.mark_printed()
-                self.say(f"{work.name}: {work.state(wide=self.console.width >= _WIDE)}")
+                self.say(work.line(wide=self.console.width >= _WIDE))
 
     def _run_ticks(self) -> None:
         while not self._ended.wait(min(_TICK_EVERY_S, self._every_s)):
