@@ -46,6 +46,11 @@ async def sample(engine: TorchEngine, prompt_ids: list[int], seed: int) -> list[
     return [completion async for completion in engine.generate(request)]
 
 
+def environment_of(tokenizer: Tokenizer) -> EnvironmentSection:
+    """ENVIRONMENT, with plain text for a model without a chat template, such as a base model."""
+    return ENVIRONMENT.model_copy(update={"chat": bool(tokenizer.chat_template)})
+
+
 async def judged(judge: AsyncJudge, problem: Problem, completion: Completion, text: str) -> Sample:
     """A reply with its reward: 1 if its program passes every test, 0 if not, None if it has no verdict."""
     source = program_of(problem, ENVIRONMENT, text) or ""
@@ -68,7 +73,7 @@ async def group_of(
     engine: TorchEngine, judge: AsyncJudge, tokenizer: Tokenizer, problem: Problem, seed: int
 ) -> Group:
     """All samples of one problem. They share a baseline."""
-    prompt_ids = encode_prompt(prompt_of(problem, ENVIRONMENT), tokenizer)
+    prompt_ids = encode_prompt(prompt_of(problem, environment_of(tokenizer)), tokenizer)
     completions = await sample(engine, prompt_ids, seed)
     texts = [tokenizer.decode(each.token_ids, skip_special_tokens=True) for each in completions]
     pairs = zip(completions, texts, strict=True)

@@ -229,7 +229,7 @@ def test_unknown_missing_and_empty_sets_are_refused(tmp_path: Path) -> None:
     for name, words in (
         *((name, r"did you mean `builtin:train`\?") for name in unknown),
         ("nowhere/problems.jsonl", "no such file"),
-        (str(tmp_path / "p.jsonl"), "contains no problems"),
+        (str(tmp_path / "p.jsonl"), "the file is empty"),
     ):
         with pytest.raises(UserError, match=words):
             load_problems(name)

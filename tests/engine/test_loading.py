@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from whetstone.cli import export as model_command
 from whetstone.core.errors import UserError
 from whetstone.engine.loading import load_model, save_model
+from whetstone.engine.preview import preview
 
 Build = Callable[..., Any]
 
@@ -146,6 +147,20 @@ def test_a_name_that_leads_nowhere_names_the_way_out(
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match=message):
         load_model(name, device="cpu")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("read", [load_model, preview])
+def test_a_hub_that_does_not_answer_is_not_asked_again_and_again(
+    read: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(seconds: float) -> None:
+        raise AssertionError("a second try")
+
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", wait)
+    with pytest.raises(UserError, match="neither a local folder nor a model that could be downloaded"):
+        read("nobody/no-such-model")
 
 
 def test_files_that_are_no_model_are_refused(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_replies_are_drawn_judged_and_not_drawn_again(model: Path, tmp_path: Pat
         ("SET --out SET --model m", "which is read; name another output"),
         ("SET --out OUT --model m --n 1", "--keep 1..n-1: no count is within it for n = 1"),
         ("SET --out OUT --model m --from-eval e", "leave out --model"),
-        ("SET --out OUT --from-eval absent", "has no evaluation.json"),
+        ("SET --out OUT --from-eval absent", "absent: no such folder"),
     ],
 )
 def test_bad_input_ends_with_the_way_out(

@@ -152,7 +152,7 @@ def test_another_manifest_in_the_folder_is_named_and_restart_drops_it(
             "--max-prompt-tokens",
         ),
         ("--model ./absent --benchmark problems --data builtin:heldout", "absent: no such file or folder"),
-        ("compare absent other", "absent: has no evaluation.json"),
+        ("compare absent other", "absent: no such folder"),
     ],
 )
 def test_bad_input_ends_with_status_2_and_the_way_out(

@@ -100,6 +100,7 @@ def run(
     *names: str,
     settings: EndpointSettings = IMPATIENT,
     on_minute: Callable[..., None] | None = None,
+    on_failures: Callable[[str], None] | None = None,
     n: int = 1,
 ) -> Evaluation:
     section = EnvironmentSection(prompt="{statement}")
@@ -107,7 +108,14 @@ def run(
     writer = EndpointWriter(RemoteServer(server.url, "m"), plan, settings)
     environment = SingleTurn(section)
     asked = evaluate(
-        problems(*names), writer, environment, GoodPasses(), plan, on_minute=on_minute, minute_s=0.02
+        problems(*names),
+        writer,
+        environment,
+        GoodPasses(),
+        plan,
+        on_minute=on_minute,
+        on_failures=on_failures,
+        minute_s=0.02,
     )
     return asyncio.run(asked)
 
@@ -226,6 +234,28 @@ def test_pending_replies_are_printed_while_none_arrives() -> None:
         assert run(server, "a", "b", settings=patient, on_minute=minute).pass_at[1].value == 1.0
     assert f"{server.url}: 1 request open" in heard[0]
     assert "last byte" in heard[0]
+
+
+@pytest.mark.process
+def test_requests_that_a_server_drops_are_reported_while_it_drops_them() -> None:
+    heard: list[str] = []
+    reported = threading.Event()
+
+    def talk(connection: socket.socket, body: dict[str, Any], before: int) -> None:
+        # The server drops every request until the report has come.
+        if reported.is_set():
+            connection.sendall(streamed(GOOD))
+
+    def failures(text: str) -> None:
+        heard.append(text)
+        reported.set()
+
+    with sockets(talk) as server:
+        patient = EndpointSettings(concurrency=1, timeout_s=600, retry_s=600, first_wait_s=0.2)
+        result = run(server, "a", settings=patient, on_minute=lambda *_: None, on_failures=failures)
+    assert result.pass_at[1].value == 1.0
+    assert heard[0].startswith(f"{server.url}: 1 request failed so far, and are sent again; the last: ")
+    assert "without sending a response" in heard[0]
 
 
 @given(st.lists(st.integers(1, 40), max_size=30))

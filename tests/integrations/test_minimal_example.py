@@ -26,7 +26,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.extended
 @pytest.mark.process
-def test_it_samples_judges_trains_and_serves_the_new_weights(model: Path) -> None:
+@pytest.mark.parametrize("chat", [True, False], ids=["chat", "base model"])
+def test_it_samples_judges_trains_and_serves_the_new_weights(model: Path, chat: bool) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template = "{{ messages[0]['content'] }}" if chat else None
+    (model / "chat_template.jinja").unlink(missing_ok=True)
+    tokenizer.save_pretrained(model)
     ended = subprocess.run(
         [sys.executable, str(EXAMPLE), str(model), "--steps", "2"],
         capture_output=True,

@@ -104,7 +104,7 @@ def test_a_long_text_keeps_its_two_ends(tmp_path: Path) -> None:
 
 def test_what_cannot_be_shown_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 2
-    assert "contains no evaluation.json" in capsys.readouterr().err
+    assert "the folder is empty; give the folder of an evaluation" in capsys.readouterr().err
     a, b = write(tmp_path / "a" / "x", {"p": [True]}), write(tmp_path / "b" / "y", {"q": [True]})
     assert main(["report", str(a), str(b)]) == 2
     assert "compare evaluations of the same benchmark" in capsys.readouterr().err

@@ -93,7 +93,9 @@ def test_runs_with_equal_folder_names_are_told_apart(
 
 def test_what_is_no_run_is_refused(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", *map(str, [*runs, runs[0].parent])]) == 2
-    assert "contains no metrics.jsonl; give the folders of runs" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"no metrics.jsonl in it, but {runs[0].name} is a run" in said
+    assert "give the folders of runs" in said
     assert main(["report", *([str(runs[0])] * 9)]) == 2
     assert "give at most 8" in capsys.readouterr().err
     inside = runs[1] / "metrics.jsonl"

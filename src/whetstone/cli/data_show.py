@@ -34,6 +34,7 @@ from whetstone.core.problem import (
 from whetstone.core.settings import Section
 from whetstone.data.builtin import SET_NAMES
 from whetstone.data.dataset import open_problems
+from whetstone.data.files import no_problems
 from whetstone.data.sources.source import DatasetSource
 from whetstone.data.sources.table import all_sources, source_named
 
@@ -98,7 +99,7 @@ def _list(name: str, problems: Iterator[Problem], console: Console) -> None:
     # Only the first problems are kept: a set is printed while it is read.
     first = list(itertools.islice(problems, _ROWS_FOR_WIDTHS))
     if not first:
-        raise UserError(f"{name}: the set has no problems")
+        raise no_problems(name)
     ids = max(len(problem.id) for problem in first)
     tests = max(len(str(case_count(problem))) for problem in first)
     # On a narrow terminal the statement is shortened, not the id: users copy ids.

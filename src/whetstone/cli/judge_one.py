@@ -48,15 +48,20 @@ def _read_problem(path: Path) -> Problem:
 
         problems = list(read_problems(path))
         if len(problems) != 1:
-            raise UserError(
-                f"{path}: {len(problems)} problems; give a file with one problem, or use `whetstone judge "
-                "run`"
-            )
+            count = f"{len(problems)} problems" if path.stat().st_size else "the file is empty"
+            raise UserError(f"{path}: {count}; give a file with one problem, or use `whetstone judge run`")
         return problems[0]
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Problem)
+        text = path.read_bytes()
+        if not text.strip():
+            raise UserError(f"{path}: the file is empty; give a problem as JSON")
+        return msgspec.json.decode(text, type=Problem)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; give a problem as JSON") from None
+    except msgspec.ValidationError as error:
+        from whetstone.data.explain import explain
+
+        raise UserError(f"{path}: {explain(error)} (the schema: whetstone data show schema)") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: {error} (the schema: whetstone data show schema)") from None
 

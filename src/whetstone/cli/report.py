@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from whetstone.cli.flags import add_command
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
+from whetstone.core.folder_contents import other_folder
 from whetstone.core.outputs import check_outputs
 
 
@@ -81,13 +82,13 @@ def report(args: _Reporting) -> int:
         return _report_runs(args, folders)
     if len(args.others) > 1:
         raise UserError(
-            f"{no_runs[0]}: contains no metrics.jsonl; give the folders of runs, or two evaluations"
+            f"{other_folder(no_runs[0], 'metrics.jsonl')}; give the folders of runs, or two evaluations"
         )
     if args.others or (no_runs and next(Path(args.folder).rglob("evaluation.json"), None)):
         return _report_evaluations(args)
     if no_runs:
         raise UserError(
-            f"{args.folder}: contains no evaluation.json and no metrics.jsonl; give the folder of an "
+            f"{other_folder(args.folder, 'evaluation.json or metrics.jsonl')}; give the folder of an "
             "evaluation or of a run, such as runs/tiny"
         )
     from whetstone.report.page import write_page

@@ -180,6 +180,8 @@ def _read_mapping(file: Path, name: str | Path, kind: str, what: str, example: s
         data = parse_yaml(text)
     except yaml.YAMLError as error:
         raise UserError(f"{file}: not YAML: {error}") from None
+    if data is None:
+        raise UserError(f"{file}: the file is empty; give {what}, such as {example}")
     if not isinstance(data, dict):
         raise UserError(f"{file}: {what} is a mapping of keys; see {example}")
     return cast("dict[str, Any]", data)
@@ -223,7 +225,7 @@ def _key_or_index(node: Any, key: str, override: str) -> str | int:
     return int(key)
 
 
-# The names of our settings in other trainers. Their spelling alone would suggest a wrong key.
+# The names of our settings in other trainers and earlier recipes. Their spelling would suggest a wrong key.
 _OTHER_NAMES = {
     "beta": "kl_coef",
     "gradient_checkpointing": "activation_checkpointing",
@@ -239,6 +241,7 @@ _OTHER_NAMES = {
     "num_train_epochs": "passes",
     "output_dir": "out",
     "train_batch_size": "prompts_per_step",
+    "workflow": "environment",
 }
 
 

@@ -22,7 +22,7 @@ from whetstone.data.builtin import SET_NAMES, shipped_problems, subset
 from whetstone.data.card import CARD_FILE, PAGE_FILE, Census, PipelineRecord, SourceRecord, read_card
 from whetstone.data.card_page import write_card
 from whetstone.data.decisions import DecisionLog, ProblemDecision, read_decisions
-from whetstone.data.files import check_plain, file_format, read_problems, write_problems
+from whetstone.data.files import check_plain, file_format, no_problems, read_problems, write_problems
 
 SPLITS = ("train", "validation")
 DECISIONS_FILE = "decisions.jsonl"
@@ -50,7 +50,7 @@ def open_problems(name_or_path: str | Path) -> Iterator[Problem]:
 def check_set(name_or_path: str | Path) -> None:
     """Raise UserError for a set that does not exist, is empty, or whose first problem cannot be read."""
     if next(open_problems(name_or_path), None) is None:
-        raise UserError(f"{name_or_path}: contains no problems")
+        raise no_problems(name_or_path)
 
 
 def load_problems(name_or_path: str | Path, *, max_problems: int = 0, seed: int = 0) -> list[Problem]:
@@ -60,7 +60,7 @@ def load_problems(name_or_path: str | Path, *, max_problems: int = 0, seed: int 
     """
     problems = list(open_problems(name_or_path))
     if not problems:
-        raise UserError(f"{name_or_path}: contains no problems")
+        raise no_problems(name_or_path)
     return subset(problems, max_problems, seed)
 
 

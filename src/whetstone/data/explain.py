@@ -45,6 +45,22 @@ _STRUCTS_AT: dict[str, tuple[type[Struct], ...]] = {
     "references": (Program,),
     "wrong": (Program,),
 }
+# The names of our fields in other sets of problems. Their spelling alone would suggest a wrong field.
+_OTHER_NAMES: dict[str, dict[str, str]] = {
+    "": {
+        "description": "statement",
+        "memory_limit": "limits.memory_mb",
+        "prompt": "statement",
+        "question": "statement",
+        "solution": "references",
+        "solutions": "references",
+        "test_cases": "tests",
+        "time_limit": "limits.cpu_s",
+        "timeout": "limits.cpu_s",
+    },
+    "tests.cases": {"expected": "output", "expected_output": "output", "stdin": "input", "stdout": "output"},
+    "limits": {"memory": "memory_mb", "memory_limit": "memory_mb", "time": "cpu_s", "time_limit": "cpu_s"},
+}
 _TAGS = {
     "tests.kind": ("stdin", "call", "assert", "interactive", "none"),
     "tests.interactor.type": ("python", "program"),
@@ -59,7 +75,11 @@ def explain(error: msgspec.ValidationError) -> str:
     pattern = re.sub(r"\[[^\]]*\]", "", path)
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message, re.DOTALL):
         name = unknown[1]
-        return f"unknown field `{_join(path, name)}`{did_you_mean(name, _fields(pattern))}"
+        if other := _OTHER_NAMES.get(pattern, {}).get(name):
+            return f"unknown field `{_join(path, name)}`; did you mean `{other}`?"
+        # The fields of all kinds of test are compared, so the name may be that of another kind.
+        known = [field for field in _fields(pattern) if field != name]
+        return f"unknown field `{_join(path, name)}`{did_you_mean(name, known)}"
     if missing := re.fullmatch(r"Object missing required field `(.*)`", message):
         return f"field `{_join(path, missing[1])}` is missing"
     if message.startswith("Expected `array` of length >= 1"):

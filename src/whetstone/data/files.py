@@ -60,6 +60,14 @@ def write_problems(path: str | Path, problems: Iterable[Problem]) -> int:
         return _write_lines(temporary, kind, checked)
 
 
+def no_problems(name: str | Path) -> UserError:
+    """Return the error for a set without problems, which may be an empty file."""
+    file = Path(name)
+    if file.is_file() and not file.stat().st_size:
+        return UserError(f"{name}: the file is empty")
+    return UserError(f"{name}: contains no problems")
+
+
 def file_format(path: Path) -> Format:
     """Return the format of a file's extension. Raises UserError for an unknown one."""
     name = path.name.lower()

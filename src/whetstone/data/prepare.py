@@ -148,7 +148,8 @@ def _import(
     if not rows.count:
         first = rows.first_drop
         why = f"; the first: {first.reason}, {first.detail}" if first else ""
-        raise UserError(f"{source.name}: {rows.rows} rows gave no problem{why}")
+        found = f"{rows.rows} rows gave no problem{why}" if rows.rows else "there are no rows in its files"
+        raise UserError(f"{source.name}: {found}")
     progress.end(shown)
     return SourceRecord(
         name=source.name,

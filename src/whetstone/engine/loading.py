@@ -20,6 +20,7 @@ from whetstone.core.outputs import new_folder
 from whetstone.engine.architecture import check_architecture
 from whetstone.engine.device import pick_device, resolve_dtype
 from whetstone.engine.out_of_memory import WEIGHTS_KEYS, describe_weights, explain_out_of_memory
+from whetstone.engine.preview import model_config
 from whetstone.engine.sources import check_source, load_error
 
 DTYPES: dict[str, torch.dtype] = {
@@ -83,7 +84,8 @@ def save_model(model: Any, tokenizer: Any, folder: str | Path) -> None:
 def _load_pretrained(name: str, revision: str | None, dtype: torch.dtype) -> tuple[Any, Any]:
     try:
         # Read the config first, so that an unsupported architecture is refused before its weights are read.
-        check_architecture(AutoConfig.from_pretrained(name, revision=revision))
+        # A hub that does not answer is found out here, at once.
+        check_architecture(model_config(name, revision=revision))
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
         model = AutoModelForCausalLM.from_pretrained(name, revision=revision, dtype=dtype)
     except (OSError, ValueError) as error:

@@ -65,7 +65,10 @@ def preview(path: str, *, revision: str | None = None, offline: bool = False) ->
     """
     name, options = _source(path, revision, offline=offline)
     try:
-        config = AutoConfig.from_pretrained(name, **options).get_text_config()
+        read = (
+            AutoConfig.from_pretrained(name, **options) if offline else model_config(path, revision=revision)
+        )
+        config = read.get_text_config()
         tokenizer = AutoTokenizer.from_pretrained(name, **options)
     except (OSError, ValueError) as error:
         raise load_error(path, error, here=check_source(path) is not None) from error

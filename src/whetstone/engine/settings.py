@@ -130,5 +130,8 @@ class ModelSection(Section):
     @model_validator(mode="after")
     def _check_source(self) -> ModelSection:
         if (self.path is None) == (self.scratch is None):
-            raise ValueError("give exactly one of `path` and `scratch`")
+            raise ValueError(
+                "give exactly one of `path` and `scratch`; null removes a key that a recipe sets, such as "
+                "`model.scratch=null`"
+            )
         return self

@@ -18,6 +18,7 @@ from msgspec import Struct
 from whetstone.core.errors import UserError, did_you_mean
 from whetstone.core.problem import Problem
 from whetstone.data.dataset import is_dataset, load_problems
+from whetstone.data.files import no_problems
 from whetstone.data.sources.downloads import Hub, NoPackage, fetch_package_file
 from whetstone.data.sources.rows import local_files, read_rows
 from whetstone.data.sources.source import DatasetSource, import_rows
@@ -155,7 +156,7 @@ def _from_source(
             left_out[result.reason] += 1
     if not problems:
         why = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common())
-        raise UserError(f"{origin}: contains no problems" + (f" ({why})" if why else ""))
+        raise UserError(f"{no_problems(origin)}" + (f" ({why})" if why else ""))
     found = len(problems) + left_out.total()
     # A benchmark with missing problems would give a result that cannot be compared.
     if all_of_it and variant.count and found != variant.count:

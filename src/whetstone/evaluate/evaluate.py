@@ -29,6 +29,8 @@ from whetstone.evaluate.tally import Tally
 
 # Replies at the judge at once. This keeps it busy, and each reply has its problem's tests in memory.
 _JUDGED_PER_CORE = 4
+# Seconds after which a failed request is reported.
+_LOOK_EVERY_S = 1.0
 
 
 async def evaluate(
@@ -43,6 +45,7 @@ async def evaluate(
     total: int = 0,
     on_progress: Callable[[Tally], None] | None = None,
     on_minute: Callable[[Tally, str], None] | None = None,
+    on_failures: Callable[[str], None] | None = None,
     minute_s: float = 60.0,
     manifest: dict[str, Any] | None = None,
 ) -> Evaluation:
@@ -52,12 +55,13 @@ async def evaluate(
     it is judged. Problems are read lazily; ``total`` is the number of replies to all, for progress displays.
     ``on_progress`` is called once when the known replies are counted, and after each other reply.
     ``on_minute`` is called every ``minute_s`` seconds with a description of the pending replies.
+    ``on_failures`` is called when the first request of the writer fails, and each minute in which others did.
 
     Every reply counts: a failed one, or one whose judge failed, is not right, and is also counted separately.
     Raises UserError if no reply has a verdict, or the writer cannot work at all.
     """
     run = _Run(writer, environment, judge, plan, Tally(plan, total), record, on_progress)
-    minutes = asyncio.create_task(run.report_every(minute_s, on_minute)) if on_minute else None
+    minutes = asyncio.create_task(run.report_every(minute_s, on_minute, on_failures)) if on_minute else None
     try:
         return await run.run(problems, known, manifest or {})
     finally:
@@ -136,11 +140,23 @@ class _Run:
     on_progress: Callable[[Tally], None] | None
     pending: _PendingReplies = field(default_factory=_PendingReplies)
 
-    async def report_every(self, seconds: float, report: Callable[[Tally, str], None]) -> None:
-        """Report pending replies until cancelled."""
+    async def report_every(
+        self,
+        seconds: float,
+        report: Callable[[Tally, str], None],
+        report_failures: Callable[[str], None] | None,
+    ) -> None:
+        """Report pending replies and failed requests until cancelled."""
+        reported, due_s = "", time.monotonic() + seconds
         while True:
-            await asyncio.sleep(seconds)
-            report(self.tally, self.pending.describe(self.writer.waiting()))
+            await asyncio.sleep(min(seconds, _LOOK_EVERY_S))
+            failures, is_due = self.writer.failures(), time.monotonic() >= due_s
+            if report_failures and failures != reported and (is_due or not reported):
+                report_failures(failures)
+                reported = failures
+            if is_due:
+                report(self.tally, self.pending.describe(self.writer.waiting()))
+                due_s = time.monotonic() + seconds
 
     async def run(
         self, problems: Iterable[Problem], known: Iterable[SampleResult], manifest: dict[str, Any]

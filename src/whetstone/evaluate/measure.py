@@ -153,6 +153,7 @@ class _Measuring:
                     total=total,
                     on_progress=view.show,
                     on_minute=view.minute,
+                    on_failures=view.say,
                     manifest=manifest,
                 )
             except (UserError, asyncio.CancelledError):
@@ -223,6 +224,10 @@ class ProgressView:
         if first or last or now - self._noted_at >= _NOTE_EVERY_S:
             self._noted, self._noted_at = tally.samples, now
             self._work.update(tally.samples, _note(tally))
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        self._progress.say(text)
 
     def minute(self, tally: Tally, pending: str) -> None:
         """Print the pending replies if no reply arrived. Called every minute."""

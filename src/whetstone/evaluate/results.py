@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from whetstone.core.errors import UserError
+from whetstone.core.folder_contents import other_folder
 from whetstone.core.outputs import write_file
 from whetstone.core.settings import read_settings
 from whetstone.core.verdict import Judgement, Verdict
@@ -271,7 +272,7 @@ def evaluations_in(folder: str | Path) -> dict[str, Path]:
     found = {place.parent.name: place.parent for place in sorted(root.glob(f"*/{EVALUATION_FILE}"))}
     if not found:
         raise UserError(
-            f"{root}: has no {EVALUATION_FILE}; give the --out folder of a finished `whetstone eval`"
+            f"{other_folder(root, EVALUATION_FILE)}; give the --out folder of a finished `whetstone eval`"
         )
     return found
 

@@ -113,7 +113,10 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
         if self.warmup is not None and self.model.scratch is None:
-            raise ValueError("`warmup` is for a model from scratch; `model.path` names a trained one")
+            raise ValueError(
+                "`warmup` is for a model from scratch, and `model.path` names a trained one; remove it: "
+                "`warmup=null`"
+            )
         if self.trainer.minibatches > self.trainer.prompts_per_step:
             raise ValueError("`trainer.minibatches` cannot exceed `trainer.prompts_per_step`")
         if fault := self._two_model_error():

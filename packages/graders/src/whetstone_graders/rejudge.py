@@ -71,6 +71,10 @@ class StoredReplies:
         """See ReplyWriter."""
         return ""
 
+    def failures(self) -> str:
+        """See ReplyWriter."""
+        return ""
+
     async def begin(
         self, problem: Problem, prompt: Prompt, *, seed: int, limits: ReplyLimits | None = None
     ) -> tuple[list[int], Reply]:

@@ -16,10 +16,10 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem
 from whetstone.data.dataset import open_problems, transform
 from whetstone.data.decisions import ProblemDecision
+from whetstone.data.files import no_problems
 from whetstone.data.resumable import ResumableFindings, in_order
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.reasons import FAILS_CHECK
@@ -73,7 +73,7 @@ def count_tests(source: str | Path, progress: Callable[[], None] = lambda: None)
         shared.add(problem)
         progress()
     if not shared.problems:
-        raise UserError(f"{source}: contains no problems")
+        raise no_problems(source)
     return shared
 
 

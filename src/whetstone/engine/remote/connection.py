@@ -220,6 +220,7 @@ class EndpointConnection:
         self._timeout_s = policy.timeout_s
         self._retries = RetryPolicy(policy.retry_s, policy.first_wait_s)
         self._idle_watch = IdleWatch(policy.silence_s, policy.silence_key)
+        self._failures, self._last_failure = 0, ""
         self._streams: bool | None = None
         """Whether the server supports streaming; None before its first answer."""
 
@@ -257,6 +258,7 @@ class EndpointConnection:
                 problem = f"{type(error).__name__}: {error}".rstrip(": ")
             except MALFORMED as error:
                 problem = f"an answer that is not a completion ({type(error).__name__}: {error})"
+            self._failures, self._last_failure = self._failures + 1, problem
             wait_s = self._retries.delay_s(tries, retry_after_s)
             if wait_s is None:
                 raise RequestFailed(f"{problem}, after {tries} {'tries' if tries > 1 else 'try'}")
@@ -266,6 +268,15 @@ class EndpointConnection:
         """Describe what the open requests wait for; empty if none is open."""
         idle = self._idle_watch.describe()
         return idle and f"{self._server.url}: {idle}"
+
+    def describe_failures(self) -> str:
+        """Describe the tries that failed and do not end the request; empty if there were none."""
+        if not self._failures:
+            return ""
+        tries = f"{self._failures} request{'s' * (self._failures > 1)}"
+        return (
+            f"{self._server.url}: {tries} failed so far, and are sent again; the last: {self._last_failure}"
+        )
 
     async def _request(self, path: str, body: dict[str, Any] | None) -> _Response:
         """Try once, without streaming if the server does not support it."""

@@ -106,6 +106,10 @@ class EndpointWriter:
         """See ReplyWriter."""
         return self._connection.describe_wait() if self._connection else ""
 
+    def failures(self) -> str:
+        """See ReplyWriter."""
+        return self._connection.describe_failures() if self._connection else ""
+
     async def begin(
         self, problem: Problem, prompt: Prompt, *, seed: int, limits: ReplyLimits | None = None
     ) -> tuple[list[int], Reply]:

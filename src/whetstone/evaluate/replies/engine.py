@@ -95,6 +95,10 @@ class EngineWriter:
         """See ReplyWriter."""
         return "the engine is at work"
 
+    def failures(self) -> str:
+        """See ReplyWriter."""
+        return ""
+
     def _start(self, question: ReplyRequest) -> AsyncIterator[Reply] | str:
         """Start sampling and return the stream of replies, or the reason why the problem cannot
         be sampled."""

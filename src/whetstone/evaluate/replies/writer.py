@@ -54,3 +54,7 @@ class ReplyWriter(ModelClient, Protocol):
     def waiting(self) -> str:
         """Return what the replies wait for, as text; empty if there is nothing to report."""
         ...
+
+    def failures(self) -> str:
+        """Return how many requests failed and were sent again, with the last error; empty if none did."""
+        ...
