@@ -1,7 +1,10 @@
-"""MkDocs hooks: add pages from outside ``docs/``, generated pages, and the links between them."""
+"""MkDocs hooks: version and repository in the header, pages from outside ``docs/``, generated pages, and the
+links between them."""
 
 from __future__ import annotations
 
+import os
+import tomllib
 from pathlib import Path
 
 from links import linked_files, rewritten, site_path
@@ -11,7 +14,26 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from recipe_keys import recipe_page
 
+from whetstone import __version__
+
 ROOT = Path(__file__).parents[2]
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Show the version beside the name of the site, and the repository if its address is known."""
+    config.site_name = f"{config.site_name} {__version__}"
+    if address := repository_address():
+        config.repo_url, config.repo_name = address, address.partition("://")[2].partition("/")[2]
+    return config
+
+
+def repository_address() -> str | None:
+    """Return the address in ``project.urls``; without one, that of the workflow's repository on GitHub."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    if address := project.get("urls", {}).get("Repository"):
+        return address
+    server, name = (os.environ.get(f"GITHUB_{part}") for part in ("SERVER_URL", "REPOSITORY"))
+    return f"{server}/{name}" if server and name else None
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

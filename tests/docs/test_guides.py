@@ -1,7 +1,7 @@
 """The code blocks of guides: commands parse, settings are valid, programs run as far as they can here.
 
 Commands of guides name files, hosts and models of the reader, so they are parsed and not executed; tutorials
-are executed (test_tutorials.py).
+and the first hour are executed (test_tutorials.py).
 """
 
 from __future__ import annotations
@@ -29,14 +29,18 @@ from whetstone.evaluate.plan_file import read_plan
 from whetstone.run.recipe import Recipe, load_recipe, with_values
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "reference").glob("*.md")),
+]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?:^    .+\n)+", re.MULTILINE)
 # Folders of this repository that commands name.
 FOLDERS = ("recipes/", "examples/")
 # These need a package that is not installed here, another host, or objects of the text around them: their
 # syntax and their imports are tested.
-NOT_RUN = ("first_hour.md", "integrations.md", "judging.md", "service.md", "weights.md")
+NOT_RUN = ("commands.md", "integrations.md", "judging.md", "service.md", "weights.md")
 VERB = re.compile(r"(?:^|[\s/])whetstone (?=[a-z])")
 
 

@@ -1,4 +1,5 @@
-"""Every file of a tutorial is written and every command is executed, in the order of the page.
+"""Every file of a tutorial and of the first hour is written and every command is executed, in the order of
+the page.
 
 A block of `text` is output, or commands that need what the tests lack: a GPU, a network, several hosts.
 """
@@ -16,11 +17,11 @@ import pytest
 pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
-# The tutorial that takes as long as all others together: it trains a model.
-LONG = "read_a_run"
+# Each takes as long as all others together: they train a model.
+LONG = ("first_hour", "read_a_run")
 PAGES = [
-    pytest.param(path, id=path.stem, marks=pytest.mark.extended if path.stem == LONG else ())
-    for path in sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+    pytest.param(path, id=path.stem, marks=pytest.mark.extended if path.stem in LONG else ())
+    for path in [ROOT / "docs" / "first_hour.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
     if path.stem != "index"
 ]
 STATUS = re.compile(r"# exit status (\d+)")

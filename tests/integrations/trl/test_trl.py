@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -32,6 +33,19 @@ def test_the_example_learns_accepted_replies(tmp_path: Path) -> None:
     assert sum(rewards[:3]) < 2 < sum(rewards[-3:])
     assert "'code_reward/accepted'" in shown
     assert (tmp_path / "out" / "model.safetensors").exists()
+
+
+def test_the_program_of_the_tutorial_learns_on_a_cpu(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "tutorials" / "reward_of_a_trainer.md").read_text(encoding="utf-8")
+    found = re.search(r'^```python title="(train_with_trl.py)"\n(.*?)^```$', page, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    program, rows = tmp_path / found[1], tmp_path / "rows.parquet"
+    program.write_text(found[2], encoding="utf-8")
+    run(ROOT / "examples" / "trl" / "tiny.py", tmp_path)
+    run("-m", "whetstone", "data", "convert", tmp_path / "problems.jsonl", rows, "--export-format", "trl")
+    rewards = json.loads(run(program, tmp_path / "model", rows, "1", "0.02").splitlines()[-1])
+    assert len(rewards) == 15
+    assert sum(rewards[:3]) < 2 < sum(rewards[-3:])
 
 
 def test_a_completion_without_a_verdict_moves_nothing(tmp_path: Path) -> None:
