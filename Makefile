@@ -116,14 +116,22 @@ tier: $(VENV)/.test
 
 # The version is in src/whetstone/__init__.py, packages/*/pyproject.toml and CITATION.cff.
 PYTHONS ?= 3.11 3.12 3.13
+# The address to which the links of the description on an index lead.
+REPOSITORY ?=
 
 release: test-all .cache/release/.installed
-	.cache/release/bin/python packages/release.py --pythons $(PYTHONS)
+	.cache/release/bin/python packages/release.py --pythons $(PYTHONS) --repository '$(REPOSITORY)'
 
 .cache/release/.installed:
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip --disable-pip-version-check -q install build
 	touch $@
+
+# The versions of constraints.txt, for `uv sync`. uv is taken from PyPI.
+uv.lock: pyproject.toml $(PROJECTS) constraints.txt
+	$(PYTHON) -m venv .cache/uv
+	.cache/uv/bin/python -m pip --disable-pip-version-check -q install uv
+	.cache/uv/bin/uv lock $$(sed -n 's/^\([^#]*==[^ ]*\).*/-P \1/p' constraints.txt)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check

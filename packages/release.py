@@ -1,6 +1,6 @@
 """Builds all distributions, checks them in clean environments, and dates the section of the changelog.
 
-    python packages/release.py --out dist --pythons 3.11 3.12 3.13 [--no-date]
+    python packages/release.py --repository ADDRESS --out dist --pythons 3.11 3.12 3.13 [--no-date]
 
 Each sdist and wheel is installed without torch into a fresh environment of every Python that exists. There
 the judge is imported, two programs are judged, and shipped recipes and problems are read. The section of
@@ -10,12 +10,14 @@ the judge is imported, two programs are judged, and shipped recipes and problems
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
+import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -50,6 +52,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the built files")
     parser.add_argument("--pythons", nargs="+", default=["3.11", "3.12", "3.13"], metavar="VERSION | PATH")
+    parser.add_argument("--repository", help="address of the repository, for the links of the description")
     parser.add_argument("--no-date", action="store_true", help="leave the changelog as it is")
     args = parser.parse_args()
     try:
@@ -59,7 +62,8 @@ def main() -> None:
         pythons = [found for name in args.pythons if (found := _python(name))]
         if not pythons:
             raise ReleaseError("none of these Pythons exists; name one with --pythons PATH")
-        files = _build(args.out)
+        files = _build(args.out, args.repository or "")
+        check_description(next(file for file in files if file.match("whetstone_rl-*.whl")))
         for python in pythons:
             for kind in (".whl", ".tar.gz"):
                 _check(python, [file for file in files if file.name.endswith(kind)], version)
@@ -111,8 +115,20 @@ def _python(name: str) -> str | None:
     return found
 
 
-def _build(out: Path) -> list[Path]:
+def check_description(wheel: Path) -> None:
+    """Raise ReleaseError if the long description of a wheel has a link that leads nowhere on an index."""
+    with zipfile.ZipFile(wheel) as content:
+        [name] = [each for each in content.namelist() if each.endswith(".dist-info/METADATA")]
+        text = content.read(name).decode()
+    if relative := re.findall(r"\]\((?![a-z]+:|#)([^)]+)\)", text):
+        raise ReleaseError(f"the long description has relative links: {', '.join(relative)}")
+    if "](http" in text and "Project-URL: Repository, " not in text:
+        raise ReleaseError("the long description has links, but the metadata has no addresses of the project")
+
+
+def _build(out: Path, repository: str) -> list[Path]:
     """Return the sdist and the wheel of each distribution, in an empty folder."""
+    os.environ["WHETSTONE_REPOSITORY"] = repository
     shutil.rmtree(out, ignore_errors=True)
     for package in PACKAGES:
         _run([sys.executable, "-m", "build", "--outdir", str(out), str(package)])

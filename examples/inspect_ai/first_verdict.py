@@ -1,6 +1,6 @@
 """Two verdicts in inspect_ai, without a model, a network or a file of problems.
 
-pip install whetstone-rl inspect_ai
+pip install -c constraints.txt -e . && pip install inspect_ai  # in a clone
 python first_verdict.py
 """
 

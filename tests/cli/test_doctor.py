@@ -63,7 +63,7 @@ def test_no_line_is_longer_than_80_columns_whatever_the_paths(full: bool) -> Non
 def test_a_missing_extra_is_named_with_the_command_that_installs_it() -> None:
     works, missing, conclusion = sections(SURVEY)
     assert "not installed: torch, transformers" in missing
-    assert "Remedy: pip install 'whetstone-rl[train]'" in missing
+    assert "Remedy: pip install -c constraints.txt -e '.[train]'" in missing
     assert "serve" in works
     assert "serve" not in missing
     assert "without the extra `train`" in conclusion
@@ -80,7 +80,7 @@ def test_a_missing_package_of_programs_has_a_remedy() -> None:
     bare = PackageEnvironment("default", "default:0", {}, ["numpy"], [], [], [])
     _, missing, _ = sections(replace(SURVEY, environments=[bare]))
     assert "programs cannot import pandas" in missing
-    assert "Remedy: pip install 'whetstone-rl[programs]'" in missing
+    assert "Remedy: pip install -c constraints.txt -e '.[programs]'" in missing
 
 
 def test_an_accelerator_that_torch_cannot_use_is_missing() -> None:

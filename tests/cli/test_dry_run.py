@@ -76,15 +76,15 @@ NOT_INSTALLED = {
     ),
     "peft": (
         "trainer.lora={rank: 4}",
-        "`trainer.lora` needs a library that is not here: pip install 'whetstone-rl[lora]'",
+        "`trainer.lora` needs a library that is not here: pip install -c constraints.txt -e '.[lora]'",
     ),
     "starlette": (
         "flow={staleness: 1}",
-        "`flow` needs a library that is not here: pip install 'whetstone-rl[serve]'",
+        "`flow` needs a library that is not here: pip install -c constraints.txt -e '.[serve]'",
     ),
     "httpx2": (
         "judge.url=http://127.0.0.1:1",
-        "`judge.url` needs a library that is not here: pip install 'whetstone-rl[serve]'",
+        "`judge.url` needs a library that is not here: pip install -c constraints.txt -e '.[serve]'",
     ),
 }
 

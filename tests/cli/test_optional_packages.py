@@ -36,16 +36,14 @@ def test_a_command_of_a_missing_package_names_the_package_to_install(
         assert main([*words, *arguments]) == 2
         assert capsys.readouterr().err == (
             f"whetstone: `whetstone {' '.join(words)}` needs the package {package}; "
-            f"install it: pip install ./packages/{package.removeprefix('whetstone-')}\n"
+            f"install it: pip install -c constraints.txt ./packages/{package.removeprefix('whetstone-')}\n"
         )
 
 
 @pytest.mark.usefixtures("no_packages")
 def test_official_rules_name_the_command_that_installs_them() -> None:
     check_grading("ours", [])
-    needed = (
-        r"harness `official` needs the package whetstone-graders; install it: pip install \./packages/graders"
-    )
+    needed = r"harness `official` needs the package whetstone-graders; install it: pip install -c constraints.txt \./packages/graders"
     with pytest.raises(UserError, match=needed):
         check_grading("official", [])
     assert installed_comparisons() == ()
@@ -67,4 +65,7 @@ def test_steps_of_a_missing_package_name_the_install_command(tmp_path: Path) -> 
         "from whetstone.data.pipeline import load_pipeline\nload_pipeline('pipeline.yaml')\n"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
-    assert "needs the package whetstone-curation; install it: pip install ./packages/curation" in done.stderr
+    assert (
+        "needs the package whetstone-curation; install it: pip install -c constraints.txt ./packages/curation"
+        in done.stderr
+    )

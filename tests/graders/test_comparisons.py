@@ -30,7 +30,8 @@ def test_a_grader_decides_where_it_was_given_and_named(judge: Judge) -> None:
 def test_a_judge_that_was_given_none_refuses_and_says_where_they_are() -> None:
     with Judge(workers=1) as plain:
         with pytest.raises(
-            UserError, match=r"uses the comparison `grader:lcb`.*pip install \./packages/graders"
+            UserError,
+            match=r"uses the comparison `grader:lcb`.*pip install -c constraints.txt \./packages/graders",
         ):
             plain.judge(stdin("grader:lcb"), PRINTS_ONE_LINE)
         with pytest.raises(UserError, match="comparisons: No module named 'nowhere'"):

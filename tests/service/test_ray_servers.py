@@ -164,5 +164,5 @@ def test_without_ray_the_server_says_how_to_get_it() -> None:
     command = [sys.executable, "-c", words, "judge", "serve", "--ray", "--port", "0"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 2
-    assert "pip install 'whetstone-rl[ray]'" in ended.stderr
+    assert "pip install -c constraints.txt -e '.[ray]'" in ended.stderr
     assert "Traceback" not in ended.stderr

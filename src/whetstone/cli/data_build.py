@@ -22,6 +22,7 @@ from whetstone.cli.flags import add_command
 from whetstone.cli.judge_options import JudgeMachine
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
+from whetstone.core.optional_packages import install_command
 from whetstone.core.outputs import check_outputs, work_folder
 from whetstone.data.card import PipelineRecord, PublishedCount
 from whetstone.data.contamination import Decontamination
@@ -221,7 +222,7 @@ def _missing_file(key: str, path: str) -> Iterator[str]:
 def _missing_package(key: str, module: str, extra: str, else_: str = "") -> Iterator[str]:
     # The package is only searched for: importing torch would take seconds.
     if importlib.util.find_spec(module) is None:
-        yield f"`{key}`: needs {module}: pip install 'whetstone-rl[{extra}]'{else_}"
+        yield f"`{key}`: needs {module}: {install_command(extra)}{else_}"
 
 
 def _print_drop_report(record: PipelineRecord, out: Path, console: Console) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from whetstone import __version__
 from whetstone.cli.columns import hanging_lines
-from whetstone.cli.doctor_survey import PROJECT, Survey
+from whetstone.cli.doctor_survey import Survey
+from whetstone.core.optional_packages import install_command
 from whetstone.judge.environments.environment import COMPETITION
 from whetstone.judge.environments.missing import way_out
 
@@ -104,7 +105,7 @@ def _missing_rows(survey: Survey) -> Iterator[Row]:
     for extra, purpose in _EXTRAS.items():
         if names := survey.missing.get(extra):
             yield extra, f"{purpose}; not installed: {', '.join(names)}"
-            yield "", f"Remedy: pip install '{PROJECT}[{extra}]'"
+            yield "", f"Remedy: {install_command(extra)}"
     if survey.accelerators.fault:
         yield "accelerators", survey.accelerators.fault
         yield "", "Remedy: install torch for this accelerator (https://pytorch.org/get-started/locally)"

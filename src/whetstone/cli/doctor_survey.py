@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whetstone.core.errors import SandboxUnavailable, UserError
+from whetstone.core.optional_packages import DISTRIBUTION
 from whetstone.core.problem import Problem, Program, StdinCase, StdinTests
 from whetstone.core.verdict import Verdict
 from whetstone.engine.cpu_flags import cpu_bf16_flags
@@ -28,7 +29,6 @@ from whetstone.judge.languages.toolchains import Availability, available_languag
 from whetstone.sandbox.probe import ProbeResult, probe
 from whetstone.sandbox.supervision import supervisor_priority
 
-PROJECT = "whetstone-rl"
 # In its own process, because the import of torch takes seconds and much memory, and can fail.
 _LIST_DEVICES = """
 import json, torch
@@ -128,7 +128,7 @@ def _survey(
     environments = [default_environment(), *map(environment_named, named_environments())]
     missing = {
         extra: [name for name in names if version_of(name) is None]
-        for extra, names in extras_of(PROJECT).items()
+        for extra, names in extras_of(DISTRIBUTION).items()
     }
     try:
         bf16 = cpu_bf16_flags(Path("/proc/cpuinfo").read_text())

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """\
 Programs may import the packages of one environment and no other installed package. The default environment
-has the installed packages of the extra `programs` (pip install 'whetstone-rl[programs]'). Other environments
-are made here; each is a separate virtual environment.
+has the installed packages of the extra `programs`, which `whetstone doctor` tells how to install. Other
+environments are made here; each is a separate virtual environment.
 """
 _EPILOG = """\
 examples:

@@ -18,7 +18,7 @@ from typing import NoReturn
 from whetstone import __version__
 from whetstone.cli.parser import Parser
 from whetstone.core.errors import BAD_INPUT, INTERRUPTED, UserError
-from whetstone.core.optional_packages import PACKAGE_OF_COMMAND
+from whetstone.core.optional_packages import PACKAGE_OF_COMMAND, install_command
 from whetstone.core.outputs import no_room
 from whetstone.engine.torch_environment import bound_kernel_caches, sleep_while_waiting
 
@@ -139,7 +139,7 @@ def _run(argv: Sequence[str]) -> int:
         if extra is not None:
             print(
                 f"whetstone: `whetstone {args.verb}` needs {error.name}; install the extra {extra}: "
-                f"pip install 'whetstone-rl[{extra}]'",
+                f"{install_command(extra)}",
                 file=sys.stderr,
             )
             return BAD_INPUT

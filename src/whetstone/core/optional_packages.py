@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whetstone.core.errors import UserError
@@ -24,14 +25,26 @@ PACKAGE_OF_COMMAND = {
 }
 
 
-def install_command(package: str) -> str:
-    """Return the command that installs an optional package of this repository."""
-    return f"pip install ./packages/{package.removeprefix('whetstone-')}"
+DISTRIBUTION = "whetstone-rl"
+
+
+def install_command(extra: str = "", package: str = DISTRIBUTION) -> str:
+    """Return the command that adds an extra, or an optional package of this repository, to this installation.
+
+    In a clone it is for the folder of the clone, and asks no index for a name of ours. An installed wheel has
+    its own name.
+    """
+    root = Path(__file__).parents[3]
+    if not ((root / "pyproject.toml").is_file() and (root / "packages").is_dir()):
+        return f"pip install '{package}[{extra}]'" if extra else f"pip install {package}"
+    if package == DISTRIBUTION:
+        return f"pip install -c constraints.txt -e '.[{extra}]'"
+    return f"pip install -c constraints.txt ./packages/{package.removeprefix('whetstone-')}"
 
 
 def missing_package(subject: str, package: str) -> str:
     """Return the message that a subject needs an optional package, with the remedy."""
-    return f"{subject} needs the package {package}; install it: {install_command(package)}"
+    return f"{subject} needs the package {package}; install it: {install_command(package=package)}"
 
 
 def load_part(group: str, name: str, *, subject: str, package: str) -> Any:

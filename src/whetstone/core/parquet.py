@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from whetstone.core.errors import UserError
+from whetstone.core.optional_packages import install_command
 
 __all__ = ["pa", "pq"]
 
@@ -11,5 +12,5 @@ try:
     import pyarrow.parquet as pq
 except ModuleNotFoundError:
     raise UserError(
-        "Parquet files need pyarrow; install the extra parquet: pip install 'whetstone-rl[parquet]'"
+        f"Parquet files need pyarrow; install the extra parquet: {install_command('parquet')}"
     ) from None

@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 from transformers.utils.logging import disable_progress_bar
 
 from whetstone.core.errors import UserError, did_you_mean
+from whetstone.core.optional_packages import install_command
 from whetstone.core.outputs import new_folder
 from whetstone.engine.architecture import check_architecture
 from whetstone.engine.device import pick_device, resolve_dtype
@@ -106,7 +107,7 @@ def _load_gguf(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:
             str(file.parent), gguf_file=file.name, dtype=dtype, **unpack
         )
     except ImportError as error:
-        raise UserError(f"{file}: {error}; pip install 'whetstone-rl[train]'") from error
+        raise UserError(f"{file}: {error}; {install_command('train')}") from error
     except Exception as error:
         # A broken file may raise errors of several libraries.
         raise UserError(f"{file}: transformers cannot read this GGUF file: {error}") from error

@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from whetstone.core.errors import UserError
+from whetstone.core.optional_packages import install_command
 from whetstone.core.problem import Problem
 from whetstone.core.settings import Count, NonEmpty, Positive, Section
 from whetstone.core.verdict import storable
@@ -149,7 +150,7 @@ class AgentEnvironment(Environment):
             try:
                 from whetstone.environments.gateway import Gateway
             except ModuleNotFoundError as error:
-                raise UserError(f"agents need {error.name}: pip install 'whetstone-rl[serve]'") from None
+                raise UserError(f"agents need {error.name}: {install_command('serve')}") from None
             self._gateway = Gateway()
         return self._gateway
 

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from whetstone.core.errors import UserError
-from whetstone.core.optional_packages import load_grader
+from whetstone.core.optional_packages import install_command, load_grader
 from whetstone.core.settings import read_settings
 from whetstone.data.dataset import check_set
 from whetstone.data.pipeline import load_pipeline
@@ -161,7 +161,7 @@ def _check_packages(recipe: Recipe) -> None:
     check_views(recipe.report)
     for key, packages, extra in _needed_packages(recipe):
         if any(find_spec(package) is None for package in packages):
-            raise UserError(f"`{key}` needs a library that is not here: pip install 'whetstone-rl[{extra}]'")
+            raise UserError(f"`{key}` needs a library that is not here: {install_command(extra)}")
 
 
 def _needed_packages(recipe: Recipe) -> Iterator[tuple[str, tuple[str, ...], str]]:

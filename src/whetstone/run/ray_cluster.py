@@ -21,6 +21,7 @@ import yaml
 from msgspec import Struct
 
 from whetstone.core.errors import UserError
+from whetstone.core.optional_packages import install_command
 from whetstone.core.outputs import write_file
 from whetstone.core.ray_driver import TOKEN_FILE
 
@@ -84,7 +85,7 @@ def read_hosts(path: str) -> tuple[list[str], str]:
 def start_cluster(plan: ClusterPlan, file: Path) -> None:
     """Write the cluster file and start the cluster, or restart it with a changed plan. Raises UserError."""
     if find_spec("ray") is None:
-        raise UserError("Ray is not installed; install it: pip install 'whetstone-rl[ray]'")
+        raise UserError(f"Ray is not installed; install it: {install_command('ray')}")
     check = f"command -v rsync >/dev/null && {plan.python} -c 'import ray, whetstone'"
     # Ray itself would retry for minutes.
     _raise_failures(_run_on(plan.hosts, plan.user, plan.ssh_key, check))

@@ -13,11 +13,12 @@ import httpx2
 from msgspec import Struct
 
 from whetstone.core.errors import UserError
+from whetstone.core.optional_packages import install_command
 
 try:
     import aiohttp
 except ModuleNotFoundError:
-    raise UserError("a judge on servers needs aiohttp; pip install 'whetstone-rl[serve]'") from None
+    raise UserError(f"a judge on servers needs aiohttp; {install_command('serve')}") from None
 
 _MOST = 256
 # Less than the server's own limit on idle connections, which would close them.

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whetstone.core.errors import UserError, did_you_mean
+from whetstone.core.optional_packages import install_command
 from whetstone.trainer.settings import LoraSection
 
 _ADAPTER = "default"
@@ -24,7 +25,7 @@ def add_adapters(model: PreTrainedModel, settings: LoraSection, seed: int) -> No
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
-        raise UserError(f"trainer.lora: {error}; pip install 'whetstone-rl[lora]'") from error
+        raise UserError(f"trainer.lora: {error}; {install_command('lora')}") from error
 
     names = {name.rpartition(".")[2] for name, m in model.named_modules() if isinstance(m, nn.Linear)}
     names -= {name.rpartition(".")[2] for name, m in model.named_modules() if m is _head(model)}

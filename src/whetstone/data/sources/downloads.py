@@ -29,6 +29,7 @@ import msgspec
 from msgspec import Struct
 
 from whetstone.core.errors import UserError
+from whetstone.core.optional_packages import install_command
 from whetstone.core.outputs import write_file
 
 _SHORT_HASH = re.compile("[0-9a-f]{7,39}")
@@ -71,7 +72,7 @@ class Hub:
             self._errors: Any = importlib.import_module("huggingface_hub.errors")
         except ModuleNotFoundError:
             raise UserError(
-                f"downloading needs huggingface_hub: pip install 'whetstone-rl[data]', {_LOCAL}"
+                f"downloading needs huggingface_hub: {install_command('data')}, {_LOCAL}"
             ) from None
         constants: Any = importlib.import_module("huggingface_hub.constants")
         self.endpoint: str = endpoint or str(constants.ENDPOINT)

@@ -78,7 +78,7 @@ def check_comparison(problem: Problem, modes: frozenset[str]) -> None:
             f"problem {problem.id!r} uses the comparison `{mode}`, which this judge does not have: {known}"
             f"{did_you_mean(mode, modes)}. Pass the module that defines it with Judge(comparisons=…); the "
             f"comparisons of published graders need the package whetstone-graders: "
-            f"{install_command('whetstone-graders')}"
+            f"{install_command(package='whetstone-graders')}"
         )
     oracle, oracles = problem.compare.oracle, _ADDED[mode].oracles
     if oracle is not None and oracle not in oracles:

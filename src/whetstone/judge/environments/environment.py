@@ -20,6 +20,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from whetstone.core.errors import UserError, did_you_mean
+from whetstone.core.optional_packages import DISTRIBUTION
 from whetstone.judge.environments.installed import (
     InstalledDistribution,
     installed_in,
@@ -147,7 +148,7 @@ def _load_folder(folder: Path) -> PackageEnvironment:
     versions = {each.name: each.version for each in found}
     own_files = Path(os.path.realpath(__file__)).parents[2]
     contains_own_files = (site / _OWN_PACKAGE).exists() or site in own_files.parents
-    if contains_own_files or any(normal_name(name) == "whetstone-rl" for name in versions):
+    if contains_own_files or any(normal_name(name) == DISTRIBUTION for name in versions):
         raise UserError(
             f"{folder}: Whetstone is installed there, and programs must not see its problem sets with their "
             "answers; give a virtual environment without it, such as one created with "

@@ -9,6 +9,7 @@ import re
 
 import msgspec
 
+from whetstone.core.optional_packages import install_command
 from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
 from whetstone.judge.environments.environment import COMPETITION, PackageEnvironment
 
@@ -75,7 +76,7 @@ def _explain_reason(reason: str, verdict: Verdict, environment: PackageEnvironme
 def way_out(name: str, environment: PackageEnvironment) -> str:
     """Return the command that installs a package."""
     if environment.is_default and name in COMPETITION:
-        return "pip install 'whetstone-rl[programs]'"
+        return install_command("programs")
     return f"whetstone judge environment create NAME {_DISTRIBUTIONS.get(name, name)}"
 
 

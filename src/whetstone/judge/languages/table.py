@@ -100,7 +100,7 @@ _LANGUAGES = (
         name=PYTHON_SCIENTIFIC,
         display_name="Python",
         probe_source="import numpy\nprint(numpy.array(input().split(), dtype=int).sum())\n",
-        install="numpy (pip install 'whetstone-rl[programs]', or an environment)",
+        install="numpy (the extra `programs`, or an environment)",
     ),
     Language(
         name="c",
