@@ -43,7 +43,7 @@ def test_a_command_of_a_missing_package_names_the_package_to_install(
 @pytest.mark.usefixtures("no_packages")
 def test_official_rules_name_the_command_that_installs_them() -> None:
     check_grading("ours", [])
-    needed = r"harness `official` needs the package whetstone-graders; install it: pip install -c constraints.txt \./packages/graders"
+    needed = r"harness `official` needs the package whetstone-graders; .*pip install .*\./packages/graders"
     with pytest.raises(UserError, match=needed):
         check_grading("official", [])
     assert installed_comparisons() == ()
