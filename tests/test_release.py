@@ -31,6 +31,13 @@ def test_all_files_name_one_version_and_the_changelog_begins_with_it(release: Mo
     assert re.search(rf"^## {re.escape(version)} \(20\d\d-\d\d-\d\d\)$", dated, re.MULTILINE)
 
 
+def test_the_first_version_is_described_by_what_it_has() -> None:
+    """Nobody had the names and options that development left behind."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    first = text.split("\n## ")[-1]
+    assert not re.search(r"\| old \| new|### Renamed|- Gone:|are removed", first)
+
+
 def test_versions_that_differ_are_named(release: ModuleType, tmp_path: Path) -> None:
     projects = [str(path.relative_to(ROOT)) for path in ROOT.glob("packages/*/pyproject.toml")]
     for name in ("src/whetstone/__init__.py", "CITATION.cff", *projects):
