@@ -16,8 +16,18 @@ Figures = dict[str, dict[str, dict[str, Any]]]
 
 _HACK_NAMES = {text: name for name, text in HACKS.items()}
 _LAST = 10
-_COLORS = ("#0b7a75", "#6c9a8b", "#b3261e", "#d9822b", "#8e44ad", "#2f6fb2", "#7a5c2e", "#c2185b")
-_WIDTH, _HEIGHT, _LEFT, _TOP = 420, 250, 44, 34
+_COLORS = ("#0b7a75", "#6c9a8b", "#b3261e", "#d9822b", "#8e44ad", "#2f6fb2", "#a98467", "#c2185b")
+_NAMES = {
+    "whetstone": "Whetstone",
+    "whetstone, no hacks in the vocabulary": "Whetstone, no hacks to find",
+    "evalplus": "EvalPlus",
+    "sandbox_fusion": "SandboxFusion",
+    "scalebox": "ScaleBox",
+    "verl_prime_code": "verl, prime_code",
+    "livecodebench": "LiveCodeBench",
+    "tinker_cookbook": "tinker-cookbook",
+}
+_WIDTH, _HEIGHT, _LEFT, _TOP = 420, 250, 44, 66
 
 
 def run_figures(run: Path, truth: dict[str, dict[str, int | None]]) -> dict[str, Any]:
@@ -68,19 +78,21 @@ def picture(figures: Figures) -> str:
     """Return an SVG of two charts: the share of hacks among rewarded replies, and that of right replies."""
     hacks = {arm: _mean_of([_by_step(run) for run in seeds.values()]) for arm, seeds in figures.items()}
     right = {arm: _mean_of([run["right"] for run in seeds.values()]) for arm, seeds in figures.items()}
-    height = _TOP + _HEIGHT + 40 + 18 * ((len(figures) + 1) // 2)
+    height = _TOP + _HEIGHT + 46 + 20 * ((len(figures) + 3) // 4)
+    title = "One policy, trained for 100 steps with the rewards of seven judges"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * _WIDTH + 20} {height}" '
         'font-family="system-ui, sans-serif" font-size="12">',
         "<style>text{fill:#222}.grid{stroke:#999;stroke-opacity:.35}"
         "@media(prefers-color-scheme:dark){text{fill:#ddd}}</style>",
+        f'<text x="{_LEFT}" y="20" font-size="16" font-weight="600">{title}</text>',
         *_chart("Hacks among rewarded replies", hacks, 0),
         *_chart("Replies that solve the problem (hidden tests)", right, _WIDTH + 20),
     ]
     for number, arm in enumerate(figures):
-        x, y = _LEFT + (number % 2) * (_WIDTH + 20), _TOP + _HEIGHT + 46 + 18 * (number // 2)
+        x, y = _LEFT + (number % 4) * 212, _TOP + _HEIGHT + 50 + 20 * (number // 4)
         parts.append(f'<line x1="{x}" x2="{x + 22}" y1="{y - 4}" y2="{y - 4}" {_stroke(number)}/>')
-        parts.append(f'<text x="{x + 28}" y="{y}">{arm}</text>')
+        parts.append(f'<text x="{x + 28}" y="{y}">{_NAMES.get(arm, arm)}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -95,7 +107,7 @@ def _mean_of(runs: list[list[float]]) -> list[float]:
 def _chart(title: str, lines: dict[str, list[float]], left: int) -> list[str]:
     x0, width = left + _LEFT, _WIDTH - _LEFT - 10
     steps = max(len(values) for values in lines.values())
-    parts = [f'<text x="{x0}" y="18" font-weight="600">{title}</text>']
+    parts = [f'<text x="{x0}" y="{_TOP - 14}" font-weight="600">{title}</text>']
     for tick in (0, 0.25, 0.5, 0.75, 1):
         y = _TOP + _HEIGHT * (1 - tick)
         parts.append(f'<line class="grid" x1="{x0}" x2="{x0 + width}" y1="{y}" y2="{y}"/>')
@@ -104,12 +116,21 @@ def _chart(title: str, lines: dict[str, list[float]], left: int) -> list[str]:
         x = x0 + width * (tick - 1) / max(1, steps - 1)
         anchor = "end" if tick == steps else "middle"
         parts.append(f'<text x="{x:.0f}" y="{_TOP + _HEIGHT + 18}" text-anchor="{anchor}">step {tick}</text>')
-    for number, values in enumerate(lines.values()):
-        points = " ".join(
+    drawn = [
+        [
             f"{x0 + width * step / max(1, steps - 1):.1f},{_TOP + _HEIGHT * (1 - value):.1f}"
             for step, value in enumerate(values)
-        )
-        parts.append(f'<polyline fill="none" points="{points}" {_stroke(number)}/>')
+        ]
+        for values in lines.values()
+    ]
+    for number, points in enumerate(drawn):
+        parts.append(f'<polyline fill="none" points="{" ".join(points)}" {_stroke(number)}/>')
+    # Where lines lie on each other, their colours take turns from step to step.
+    for number, points in enumerate(drawn):
+        turns = range(number, len(points) - 1, len(drawn))
+        path = " ".join(f"M{points[step]} L{points[step + 1]}" for step in turns)
+        color = _COLORS[number % len(_COLORS)]
+        parts.append(f'<path fill="none" stroke="{color}" stroke-width="2.4" d="{path}"/>')
     return parts
 
 

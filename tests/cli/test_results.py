@@ -30,17 +30,18 @@ def test_the_change_is_paired_and_the_table_fits_80_columns(tmp_path: Path) -> N
     for step, correct in ((0, 1), (4, 3)):
         write_results(tmp_path, step, [correct + i % 2 for i in range(30)])
     text = printed(tmp_path, BEFORE, AFTER)
-    assert ".375 [.240, .530]" in text
-    assert "+.500 [" in text, "the interval stands beside the change"
+    assert "37.5% [24.0, 53.0]" in text
+    assert "held-out, pass@1 " in text
+    assert "+50.0 [" in text, "the interval stands beside the change"
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 80
 
 
 def test_without_kept_replies_no_change_is_claimed(tmp_path: Path) -> None:
-    assert "+.500" not in printed(tmp_path, BEFORE, AFTER)
+    assert "+50.0" not in printed(tmp_path, BEFORE, AFTER)
 
 
 def test_without_a_first_evaluation_only_the_last_is_shown(tmp_path: Path) -> None:
     text = printed(tmp_path, {}, AFTER)
-    assert ".875 [.240, .530]" in text
+    assert "87.5% [24.0, 53.0]" in text
     assert "+" not in text

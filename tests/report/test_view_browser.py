@@ -5,6 +5,7 @@ Needs the extra ``browser`` and a Chromium of this machine's; skipped without.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ from tests.report.synthetic_run import write_run
 from tests.report.test_evaluation_page import write as write_evaluation
 from tests.report.test_page import HOSTILE
 from tests.report.view_process import ViewProcess, viewed
+from whetstone.data.dataset import DatasetWriter, load_problems
+from whetstone.evaluate.tables import percent
 from whetstone.report.metrics import MetricsWriter
 from whetstone.report.page import write_page
 from whetstone.report.rollouts import read_rollouts
@@ -24,7 +27,8 @@ from whetstone.report.rollouts import read_rollouts
 sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.extended,
+    pytest.mark.process,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"),
 ]
 OVERLAPS = """() => {
@@ -47,6 +51,13 @@ def browser() -> Iterator[Any]:
         running.close()
 
 
+# Cells of tables, of which a part is beside the screen.
+OUT_OF_SIGHT = """() => [...document.querySelectorAll("main td, main th")]
+  .filter((cell) => cell.checkVisibility() && !cell.closest("thead"))
+  .filter((cell) => cell.getBoundingClientRect().right > innerWidth)
+  .map((cell) => cell.textContent)"""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("seen")
@@ -57,6 +68,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_evaluation(
             root / "one" / "evaluations" / f"step-{step}-heldout", {"p/1": right, "p/2": [True, True]}
         )
+    write_evaluation(root / "other-problems", {"q/1": [True]})
+    with DatasetWriter(root / "set") as writer:
+        for problem in [
+            *load_problems("builtin:heldout")[::9],
+            *load_problems("micro:heldout", max_problems=9),
+        ]:
+            writer.add(problem)
     return root
 
 
@@ -90,35 +108,103 @@ def address(view: ViewProcess, path: str, *names: str) -> str:
     return view.url.rstrip("/") + path.format(*ids)
 
 
-@pytest.mark.parametrize("width", [1280, 400])
+def seven_pages(view: ViewProcess, folder: Path) -> dict[str, tuple[str, str]]:
+    """The address of each page, and what it shows when it is complete."""
+    return {
+        "list": (address(view, "/"), "#evaluations tbody tr"),
+        "run": (address(view, "/run?id={}", "/one"), "#detail .program"),
+        "report": (write_page(folder / "one").as_uri(), "#detail .program"),
+        "curves": (address(view, "/curves?ids={},{}", "/one", "/two"), ".chart canvas"),
+        "evaluation": (address(view, "/evaluation?id={}", "step-20-heldout"), "#detail .program"),
+        "two evaluations": (
+            address(view, "/evaluation?id={}&with={}", "step-0-heldout", "step-20-heldout"),
+            "#detail .program",
+        ),
+        "data card": (address(view, "/data?id={}", "/set"), ".bars tr"),
+    }
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the pictures are left to be looked at: ``WHETSTONE_PICTURES``, or a folder of this session's."""
+    chosen = os.environ.get("WHETSTONE_PICTURES")
+    place = Path(chosen) if chosen else tmp_path_factory.mktemp("pictures")
+    place.mkdir(exist_ok=True)
+    return place
+
+
+@pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_are_filled_and_nothing_overlaps(
-    browser: Any, view: ViewProcess, page: Any, width: int, scheme: str
+def test_seven_pages_are_filled_readable_and_nothing_overlaps_or_is_out_of_sight(
+    view: ViewProcess, folder: Path, page: Any, pictures: Path, width: int, scheme: str
 ) -> None:
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme=scheme)
-    pages = {
-        address(view, "/"): "#evaluations tbody tr",
-        address(view, "/run?id={}", "/one"): "#detail .program",
-        address(view, "/evaluation?id={}&with={}", "step-0-heldout", "step-20-heldout"): "#detail .program",
-        address(view, "/curves?ids={},{}", "/one", "/two"): ".chart canvas",
-    }
-    for url, filled in pages.items():
+    for name, (url, filled) in seven_pages(view, folder).items():
         page.goto(url)
         page.wait_for_selector(filled)
-        assert page.evaluate(OVERLAPS) == [], url
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), url
-        assert page.locator("main p.empty:visible").count() == 0, url
+        page.screenshot(path=pictures / f"{name}-{width}-{scheme}.png", full_page=True)
+        assert page.evaluate(OVERLAPS) == [], name
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+        assert page.evaluate(OUT_OF_SIGHT) == [], name
+        assert page.locator("main p.empty:visible").count() == 0, name
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(243, 242, 238)"
         assert dark == (scheme == "dark")
+        assert serious_findings(page) == [], name
+
+
+def serious_findings(page: Any) -> list[str]:
+    """What axe finds on a page, without what it calls minor or moderate."""
+    axe = pytest.importorskip("axe_playwright_python", reason="axe is not installed (extra `browser`)")
+    page.evaluate((Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run({resultTypes: ['violations']})")["violations"]
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    return [f"{one['id']}: {node['target']}" for one in serious for node in one["nodes"]]
+
+
+def test_an_address_without_a_page_and_evaluations_without_a_common_problem_get_a_sentence(
+    browser: Any, view: ViewProcess
+) -> None:
+    page = browser.new_page()
+    answer = page.goto(view.url + "run?id=nothing")
+    assert answer.status == 404
+    assert "there is no run 'nothing' here" in page.locator("main").inner_text()
+    page.goto(address(view, "/evaluation?id={}&with={}", "step-0-heldout", "other-problems"))
+    until(page, "document.querySelector('#live').textContent.includes('have no problem in common')")
+    assert not page.locator("main").is_visible()
+    page.close()
+
+
+def test_texts_differ_by_words_and_shares_are_rounded_as_elsewhere(view: ViewProcess, page: Any) -> None:
+    page.goto(address(view, "/"))
+    marks = "(a, b) => [...marked(a, b).querySelectorAll('mark')].map((one) => one.textContent)"
+    compared = page.evaluate(f"([a, b]) => ({marks})(a, b)", ["10 20 30 45", "10 21 30 4"])
+    assert compared == ["20", "45"]
+    shares = [0.8625, 0.5, 0.00125, 0.145, 0.1435, 1 / 3, -0.0625]
+    assert page.evaluate("(shares) => shares.map(percent)", shares) == [percent(share) for share in shares]
+
+
+def test_charts_are_drawn_over_hours_and_smoothed(view: ViewProcess, page: Any) -> None:
+    page.goto(address(view, "/run?id={}", "/one"))
+    page.wait_for_selector(".chart canvas")
+    drawn = "plots.get(document.querySelector('[data-chart=lengths]'))"
+    before = page.evaluate(f"{drawn}.chart.series[0].values")
+    page.select_option("#drawing label:nth-child(2) select", "3")
+    smoothed = page.evaluate(f"{drawn}.chart.series[0].values")
+    assert smoothed[4] == pytest.approx(sum(before[2:5]) / 3)
+    page.select_option("#drawing label:nth-child(1) select", "1")
+    assert page.evaluate(f"{drawn}.chart.axis") == "hours"
+    hours = page.evaluate(f"{drawn}.chart.steps")
+    assert hours == sorted(hours)
+    assert 0 < hours[0] < hours[-1] < 1
 
 
 def test_rollouts_are_chosen_by_keys_linked_and_searched(view: ViewProcess, page: Any) -> None:
     page.goto(address(view, "/run?id={}", "/one"))
     page.wait_for_selector("#detail .program")
     page.focus("#list")
-    for _ in range(3):
-        page.keyboard.press("ArrowDown")
+    for key in ("ArrowDown", "j", "j", "k", "j"):
+        page.keyboard.press(key)
     until(page, "location.hash === '#step=1&row=3'")
     page.wait_for_selector("#detail .siblings [aria-current]")
     assert page.locator("#list [aria-selected=true]").count() == 1
@@ -128,6 +214,9 @@ def test_rollouts_are_chosen_by_keys_linked_and_searched(view: ViewProcess, page
     until(page, "location.hash === '#step=1&row=0'")
 
     page.select_option("#f-verdict", "wrong_answer")
+    page.fill("#f-text", "")
+    page.keyboard.press("j")  # text, not a key of the list
+    assert page.input_value("#f-text") == "j"
     page.fill("#f-text", "task_2")
     until(
         page, "[...document.querySelectorAll('#list .id')].every((one) => one.textContent.endsWith('task_2'))"

@@ -33,6 +33,7 @@ from whetstone.core.problem import (
 )
 from whetstone.core.settings import Section
 from whetstone.data.builtin import SET_NAMES
+from whetstone.data.case_inputs import call_text
 from whetstone.data.dataset import open_problems
 from whetstone.data.files import no_problems
 from whetstone.data.sources.source import DatasetSource
@@ -153,15 +154,11 @@ def _tests(problem: Problem) -> RenderableType:
         return Text("no tests: the environment decides")
     table = Table("case", "input", "expected", title=f"compare: {problem.compare.mode}", title_justify="left")
     if isinstance(tests, CallTests):
-        name = f"{tests.class_}().{tests.function}" if tests.class_ else tests.function
         table.title = None if problem.compare.mode == "tokens" else table.title
         for number, case in enumerate(tests.cases, 1):
-            if case.operations is not None:
-                calls = [f"{o}{_json(a)}" for o, a in zip(case.operations, case.args, strict=True)]
-                table.add_row(str(number), Text("\n".join(calls)), Text("\n".join(map(_json, case.expected))))
-                continue
-            values = [_json(a) for a in case.args] + [f"{k}={_json(v)}" for k, v in case.kwargs.items()]
-            table.add_row(str(number), Text(f"{name}({', '.join(values)})"), Text(_json(case.expected)))
+            expected = [case.expected] if case.operations is None else case.expected
+            values = Text("\n".join(map(_json, expected)))
+            table.add_row(str(number), Text(call_text(tests, case)), values)
         return table
     if isinstance(tests, InteractiveTests):
         table = Table("case", "input", "answer")

@@ -7,6 +7,7 @@ security policy forbids loading anything.
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from string import Template
@@ -55,7 +56,8 @@ def render(card: Card) -> str:
         pipeline=_pipeline(card.pipeline),
         reasons=_reasons(card.drop_report),
         added_tests=_added_tests(card),
-        properties="".join(_property(card, *row) for row in _PROPERTIES),
+        properties="".join(_property(card, *row) for row in _PROPERTIES if len(getattr(card, row[0])) > 1),
+        same=_same(card),
     )
     return page(
         kind="data card",
@@ -85,7 +87,7 @@ def _headline(card: Card) -> str:
 
 def _sources(sources: list[SourceRecord]) -> str:
     if not sources:
-        return '<p class="empty">not made by data prepare: the sources are not known</p>'
+        return '<p class="note">not made by data prepare: the sources are not known</p>'
     rows = (
         f'<tr><th scope="row">{html.escape(s.name)}</th><td>{html.escape(s.title)}</td>'
         f"<td>{_origin(s)}</td><td>{html.escape(s.licence)}</td>"
@@ -100,12 +102,25 @@ def _table(kind: str, heads: Sequence[str], rows: Iterable[str]) -> str:
     head = "".join(
         f'<th class="number">{word[1:]}</th>' if word.startswith("#") else f"<th>{word}</th>"
         for word in heads
-    )
-    of_kind = f' class="{kind}"' if kind else ""
+    ).replace("<th></th>", "<td></td>")
+    labels = [word.removeprefix("#") for word in heads]
     return (
-        f'<div class="scroll"><table{of_kind}><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{kind or "counts"}">'
+        f'<table class="{kind} stack"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(_labelled(row, labels) for row in rows)}</tbody></table></div>"
     )
+
+
+def _labelled(row: str, heads: Sequence[str]) -> str:
+    """Return an HTML row with the head of its column in each cell, which narrow screens show."""
+    labels = iter(heads)
+
+    def cell(match: re.Match[str]) -> str:
+        label = next(labels)
+        return f'{match[0]} data-head="{label}"' if label else match[0]
+
+    # Text is escaped, so these are the cells of the row.
+    return re.sub(r"<t[dh](?=[ >])", cell, row)
 
 
 def _origin(source: SourceRecord) -> str:
@@ -169,7 +184,7 @@ def _drop_row(name: str, kept: int, dropped: int | None, widest: int) -> str:
 def _reasons(drop_report: list[DropReport]) -> str:
     rows = [_reason(step.step, r) for step in drop_report for r in step.reasons if r.action != "keep"]
     if not rows:
-        return '<p class="empty">nothing was dropped or marked</p>'
+        return '<p class="note">nothing was dropped or marked</p>'
     return _table("reasons", ("step", "", "reason", "#problems", "some of them"), rows)
 
 
@@ -205,14 +220,25 @@ def _example(decision: ProblemDecision) -> str:
 
 
 def _property(card: Card, name: str, title: str, note: str) -> str:
-    counts: dict[str, int] = getattr(card, name)
-    shown = list(counts.items())
+    shown: list[tuple[str, int]] = list(getattr(card, name).items())
     if len(shown) > _ROWS:
         rest = shown[_ROWS:]
         shown = [*shown[:_ROWS], (f"{len(rest)} more", sum(count for _, count in rest))]
-    body = _bars(shown) if shown else '<p class="empty">none</p>'
     about = f'<p class="note">{html.escape(note)}</p>' if note else ""
-    return f'<section class="panel"><h2>{html.escape(title)}</h2>{about}{body}</section>'
+    return f'<section class="panel"><h2>{html.escape(title)}</h2>{about}{_bars(shown)}</section>'
+
+
+def _same(card: Card) -> str:
+    """Return the properties that all problems share, or that none has."""
+    facts = [
+        f"<div><dt>{html.escape(title)}</dt><dd>{html.escape(next(iter(counts), 'none'))}</dd></div>"
+        for name, title, _ in _PROPERTIES
+        if len(counts := getattr(card, name)) <= 1
+    ]
+    if not facts:
+        return ""
+    listed = f'<dl class="facts">{"".join(facts)}</dl>'
+    return f'<section class="panel wide"><h2>The same for all problems</h2>{listed}</section>'
 
 
 def _bars(counts: list[tuple[str, int]]) -> str:

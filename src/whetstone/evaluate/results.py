@@ -285,8 +285,8 @@ def evaluation_pairs(folder: str | Path, other: str | Path) -> list[tuple[str, P
     first, second = evaluations_in(folder), evaluations_in(other)
     # Two single evaluations are compared under any names.
     if len(first) == len(second) == 1:
-        [old], [(name, new)] = first.values(), second.items()
-        return [(name, old, new)]
+        [old], [new] = first.values(), second.values()
+        return [(old.name if old.name == new.name else f"{old.name} and {new.name}", old, new)]
     pairs = [(name, first[name], second[name]) for name in first if name in second]
     if not pairs:
         raise UserError(

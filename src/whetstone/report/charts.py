@@ -8,6 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from whetstone.report.metrics import Record, seconds_by_step
+
 Values = list[float | None]
 MAX_POINTS = 400
 
@@ -31,6 +33,7 @@ class Chart(Struct, frozen=True, omit_defaults=True):
 
     unit: title of the vertical axis.
     percent: the values are shares in [0, 1].
+    end: the steps that the horizontal axis reaches at least.
     top: the vertical axis reaches from 0 to this value; None fits the axis to the values.
     stacked: the series are the layers of columns.
     """
@@ -44,6 +47,7 @@ class Chart(Struct, frozen=True, omit_defaults=True):
     top: float | None = None
     stacked: bool = False
     axis: str = ""
+    end: float | None = None
 
 
 class Panel(Struct, frozen=True, omit_defaults=True):
@@ -84,6 +88,17 @@ def chart_of(
     # A series without values would get an entry in the legend and no line.
     drawn = [each for each in series if any(value is not None for value in each.values)]
     return Chart(id, title, [*steps], drawn, **options) if drawn else None
+
+
+def clock_of(records: Sequence[Record]) -> dict[str, list[float]]:
+    """Return the hours of training at some of the steps of a run, for the axis of charts."""
+    points = [(0, 0.0), *seconds_by_step(records)]
+    # Counted from the end, so that the last step is among them.
+    kept = points[:: -math.ceil(len(points) / MAX_POINTS)][::-1]
+    return {
+        "steps": [float(step) for step, _ in kept],
+        "hours": [float(f"{seconds / 3600:.6g}") for _, seconds in kept],
+    }
 
 
 def smooth(values: Values, window: int) -> Values:

@@ -13,7 +13,7 @@ from whetstone.core.outputs import write_file
 from whetstone.evaluate.manifest import differences
 from whetstone.evaluate.passk import PairedDifference
 from whetstone.evaluate.results import EVALUATION_FILE, PASS_1, REWARD, Evaluation, paired_differences
-from whetstone.report.charts import Chart, Columns, Panel, Series, chart_of, smooth
+from whetstone.report.charts import Chart, Columns, Panel, Series, chart_of, clock_of, smooth
 from whetstone.report.metrics import Record
 from whetstone.report.page import html_page
 from whetstone.report.panels import COLORS, PERCENT, SET_LABELS, SMALL, TITLES
@@ -68,7 +68,12 @@ def write_curves_page(runs: NamedRuns, out: str | Path | None = None) -> Path:
 
 def curves_page(runs: NamedRuns) -> dict[str, Any]:
     """Return the data of the page of at most ``MOST_RUNS`` named runs."""
-    return {"title": "Curves", "panels": _panels(runs), "comparison": run_comparison(runs)}
+    return {
+        "title": "Curves",
+        "panels": _panels(runs),
+        "clocks": {name: clock_of(run.train) for name, run in runs},
+        "comparison": run_comparison(runs),
+    }
 
 
 def _panels(runs: NamedRuns) -> list[Panel]:

@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from math import fsum
 from pathlib import Path
 from typing import Any
 
 from whetstone.core.outputs import write_file
+from whetstone.data.case_inputs import CaseInputs
 from whetstone.environments.prompt import Prompt
+from whetstone.evaluate.folder import MANIFEST_FILE
 from whetstone.evaluate.manifest import differences
 from whetstone.evaluate.results import (
     Evaluation,
@@ -47,8 +50,9 @@ def write_evaluation_page(
     for name, places in _pairs(folder, other):
         results.append(results_page(name, [load_evaluation(place) for place in places]))
         sides = [EvaluationIndex(place) for place in places]
+        inputs = CaseInputs(problem_sets_of(places[0]))
         rows += [
-            row | problem_replies(sides, row["id"], replies, row["sides"])
+            row | problem_replies(sides, row["id"], replies, row["sides"], inputs.of(row["id"]))
             for row in problem_rows(name, sides)
         ]
     cut = any(side["n"] > replies for row in rows for side in row["sides"])
@@ -92,17 +96,33 @@ def problem_rows(name: str, sides: Sequence[EvaluationIndex]) -> list[dict[str, 
 
 
 def problem_replies(
-    sides: Sequence[EvaluationIndex], problem: str, most: int, counts: Sequence[dict[str, Any]]
+    sides: Sequence[EvaluationIndex],
+    problem: str,
+    most: int,
+    counts: Sequence[dict[str, Any]],
+    inputs: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the prompt of a problem, and the first replies of each side with its ``counts``."""
+    """Return the prompt of a problem, and the first replies of each side with its ``counts``.
+
+    inputs: the inputs of all cases of the problem, if they are known.
+    """
     prompt = next((kept for side in sides if (kept := side.prompt(problem))), None)
     return {
         "prompt": _prompt_text(prompt),
         "sides": [
-            {**side_counts, "replies": [_reply_row(sample) for sample in side.replies(problem, most)]}
+            {**side_counts, "replies": [_reply_row(sample, inputs) for sample in side.replies(problem, most)]}
             for side_counts, side in zip(counts, sides, strict=True)
         ],
     }
+
+
+def problem_sets_of(folder: Path) -> list[str]:
+    """Return the name or path of the problem set of an evaluation; empty if its manifest has none."""
+    try:
+        manifest: Any = json.loads((folder / MANIFEST_FILE).read_bytes())
+        return [str(manifest["benchmark"]["source"])]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def _side_of(replies: Sequence[IndexedReply]) -> dict[str, Any]:
@@ -162,7 +182,7 @@ def _note(evaluation: Evaluation, notes: Sequence[str]) -> str:
     return "; ".join([f"{model}, {sampling_text(evaluation)}", *notes, failures])
 
 
-def _reply_row(sample: SampleResult) -> dict[str, Any]:
+def _reply_row(sample: SampleResult, inputs: Sequence[str]) -> dict[str, Any]:
     judgement = sample.judgement
     cases = judgement.cases if judgement else []
     return {
@@ -179,7 +199,7 @@ def _reply_row(sample: SampleResult) -> dict[str, Any]:
         "dialogue": [(role, clip_text(text)) for role, text in sample.dialogue],
         "program": None if sample.program is None else clip_text(sample.program),
         "more": max(0, len(cases) - MOST_CASES),
-        "cases": case_rows(cases[:MOST_CASES], clip_text),
+        "cases": case_rows(cases[:MOST_CASES], clip_text, inputs),
     }
 
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any, cast
 
 from whetstone.core.errors import UserError
@@ -81,6 +83,20 @@ def read_metrics(path: str | Path) -> list[Record]:
     # A writer appends whole lines, so only the last line can be incomplete.
     lines = content[: content.rfind(b"\n") + 1].splitlines()
     return [_parse(file, number, line) for number, line in enumerate(lines, 1)]
+
+
+def seconds_by_step(records: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
+    """Return each training step with the wall seconds from the start until its end, evaluations included.
+
+    The time between an interruption and its continuation is left out: a gap of more than ten minutes and ten
+    steps. Records without a time are skipped.
+    """
+    trained = [r for r in records if r["kind"] == "train" and "at" in r.get("time", {})]
+    gaps = [now["time"]["at"] - before["time"]["at"] for before, now in pairwise(trained)]
+    longest = max(600.0, 10 * median(gaps)) if gaps else 0.0
+    first = [trained[0]["time"].get("step", 0.0)] if trained else []
+    spent = accumulate([*first, *(gap if 0 <= gap <= longest else 0.0 for gap in gaps)])
+    return [(record["step"], seconds) for record, seconds in zip(trained, spent, strict=True)]
 
 
 class MetricsTail:

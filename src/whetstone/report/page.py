@@ -8,6 +8,7 @@ policy forbids the page to load anything.
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ import msgspec
 from whetstone import __version__
 from whetstone.core.assets.page import asset, page
 from whetstone.core.outputs import write_file
-from whetstone.report.run_data import RunData, read_run
+from whetstone.data.case_inputs import CaseInputs
+from whetstone.report.run_data import RunData, problem_sets, read_run
 from whetstone.report.run_page import partners_of, rollout_row, rollouts_note, run_page
 
 _PACKAGE = "whetstone.report"
@@ -57,6 +59,16 @@ def html_page(kind: str, title: str, data: dict[str, Any], *, served_script: str
     )
 
 
+def missing_page(message: str) -> str:
+    """Return the page of an address under which there is nothing, with the reason."""
+    reason = (
+        f'<section class="panel wide"><p>{html.escape(message)}</p><p><a href="/">All runs</a></p></section>'
+    )
+    headline, footer = "<h1>There is no such page</h1>", f"Whetstone {__version__}."
+    css = asset(_PACKAGE, "page.css")
+    return page(kind="view", title="no such page", headline=headline, main=reason, footer=footer, css=css)
+
+
 def write_page(folder: str | Path, out: str | Path | None = None, *, max_rollouts: int = 400) -> Path:
     """Write the page of the run in ``folder`` to ``out`` (``folder/report.html``). Returns its path.
 
@@ -64,14 +76,16 @@ def write_page(folder: str | Path, out: str | Path | None = None, *, max_rollout
     """
     target = Path(out) if out else Path(folder) / "report.html"
     run = read_run(folder, max_rollouts=max_rollouts)
-    text = html_page("run", run.name, run_report(run, partners_of(Path(folder))))
+    title = run.folder.resolve().name
+    text = html_page("run", title, run_report(run, partners_of(Path(folder))))
     write_file(target, [text.encode(errors="replace")])
     return target
 
 
 def run_report(run: RunData, partners: dict[str, RunData]) -> dict[str, Any]:
     """Return the data of a page that contains its rollouts."""
-    rows = [rollout_row(each) for each in run.rollouts]
+    inputs = CaseInputs(problem_sets(run.recipe))
+    rows = [rollout_row(each, inputs.of(each.rollout.problem_id)) for each in run.rollouts]
     return {"page": run_page(run, partners), "rows": rows, "note": rollouts_note(run)}
 
 

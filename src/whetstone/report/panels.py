@@ -39,10 +39,12 @@ SMALL = {
     "episode/turns": ("turns of an episode, mean", "moss"),
     "time/tokens_per_s": ("tokens generated per second", "moss"),
     "time/train_tokens_per_s": ("tokens trained per second", "moss"),
-    "time/peak_bytes": ("peak memory, bytes", "moss"),
+    "time/peak_bytes": ("peak memory, GB", "moss"),
     "time/judge": ("judge, CPU seconds", "moss"),
 }
 PERCENT = {"length/truncated", "length/repetition", "reward/pass_rate", "loss/outside"}
+# The number that one unit of a chart has of the unit of its metric.
+_UNITS = {"time/peak_bytes": 1e9}
 # The titles of the metrics of the optimisation, in the order of their charts. Other metrics follow.
 TITLES = {
     "loss/loss": "loss",
@@ -159,10 +161,13 @@ def _estimates(run: RunData, estimate: str) -> Chart | None:
         )
         for name, key in keys.items()
     ]
+    # The axis ends where the run does, as those of the other charts.
+    end = float(run.train[-1]["step"]) if run.train else None
+    options: dict[str, Any] = {"unit": estimate, "end": end}
     if estimate == REWARD:
-        return chart_of("evaluated", "mean reward of evaluations", columns.steps, series, unit=REWARD)
+        return chart_of("evaluated", "mean reward of evaluations", columns.steps, series, **options)
     top = share_top(series)
-    return chart_of("pass", estimate, columns.steps, series, unit=estimate, percent=True, top=top)
+    return chart_of("pass", estimate, columns.steps, series, percent=True, top=top, **options)
 
 
 def _verdicts(records: Sequence[Mapping[str, Any]]) -> Panel:
@@ -273,10 +278,9 @@ def _small(records: Sequence[Mapping[str, Any]], keys: Iterable[str]) -> list[Ch
     for key in keys:
         title, color = SMALL.get(key) or (_title(key), "steel")
         columns = Columns(records, [key])
+        values = [value and value / _UNITS.get(key, 1) for value in columns.values[key]]
         charts.append(
-            chart_of(
-                key, title, columns.steps, [Series(title, color, columns.values[key])], percent=key in PERCENT
-            )
+            chart_of(key, title, columns.steps, [Series(title, color, values)], percent=key in PERCENT)
         )
     return charts
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from whetstone.core.verdict import CaseJudgement, Verdict
@@ -12,9 +12,9 @@ _BOTH = re.compile(r"(?:(?P<where>\w+ \d+): )?got (?P<got>.*), expected (?P<expe
 _LINE = re.compile(r"main\.\w+, line (\d+)|main\.\w+:(\d+)")
 
 
-def case_row(case: CaseJudgement, clip: Callable[[str], str]) -> dict[str, Any]:
+def case_row(case: CaseJudgement, clip: Callable[[str], str], inputs: Sequence[str] = ()) -> dict[str, Any]:
     """Return a case. If the reason names both values, they are in ``got`` and ``expected``, not in
-    ``reason``.
+    ``reason``. ``inputs``: the inputs of all cases of the problem, if they are known.
 
     A reason that contains the separator twice is ambiguous and stays whole.
     """
@@ -26,6 +26,8 @@ def case_row(case: CaseJudgement, clip: Callable[[str], str]) -> dict[str, Any]:
         "peak_mb": round(case.peak_bytes / 2**20, 1),
         "reason": clip(case.reason),
     }
+    if case.index < len(inputs):
+        row["input"] = clip(inputs[case.index])
     both = _BOTH.fullmatch(case.reason)
     # A program may print the separator itself.
     if both and case.reason.count(", expected ") == 1:
@@ -37,9 +39,11 @@ def case_row(case: CaseJudgement, clip: Callable[[str], str]) -> dict[str, Any]:
     return row
 
 
-def case_rows(cases: Iterable[CaseJudgement], clip: Callable[[str], str]) -> list[dict[str, Any]]:
+def case_rows(
+    cases: Iterable[CaseJudgement], clip: Callable[[str], str], inputs: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """Return all cases, see :func:`case_row`."""
-    return [case_row(case, clip) for case in cases]
+    return [case_row(case, clip, inputs) for case in cases]
 
 
 def verdict_word(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
@@ -62,6 +62,13 @@ class RunData:
         """Return a section of the recipe; empty if it is missing."""
         value = self.recipe.get(key)
         return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps of the recipe are done; True if their number is unknown."""
+        steps = self.section("trainer").get("steps")
+        last = self.train[-1]["step"] if self.train else 0
+        return not isinstance(steps, int) or last >= steps
 
     def dates(self) -> tuple[datetime, datetime] | None:
         """Return when the first and the last record were written, in local time."""
@@ -170,6 +177,13 @@ def read_recipe(file: Path) -> dict[str, Any]:
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read as a recipe: {error}") from None
     return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+
+
+def problem_sets(recipe: Mapping[str, Any]) -> list[str]:
+    """Return the names or paths of the problem sets that a recipe names."""
+    data = recipe.get("data")
+    sets = cast("dict[str, Any]", data).values() if isinstance(data, dict) else ()
+    return [name for name in sets if isinstance(name, str) and name]
 
 
 def paired_changes(root: Path, evals: Sequence[Record]) -> dict[tuple[str, str], PairedDifference]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from whetstone.report.charts import clock_of
 from whetstone.report.panels import partner_panels, run_panels
 from whetstone.report.reply_rows import case_rows, error_line
 from whetstone.report.rollouts import RolloutRow
@@ -27,16 +28,18 @@ def partners_of(folder: Path) -> dict[str, RunData]:
 def run_page(run: RunData, partners: Mapping[str, RunData]) -> dict[str, Any]:
     """Return the data of the page of a run, without its rollouts."""
     return {
-        "title": run.name,
+        "title": run.folder.resolve().name,
         "facts": [(label, value) for label, value in _facts(run) if value],
         "evaluations": result_of(run)["evaluations"],
+        "finished": run.finished,
+        "clocks": {"": clock_of(run.train)},
         "panels": run_panels(run),
         "partners": [{"name": name, "panels": partner_panels(run)} for name, run in partners.items()],
     }
 
 
-def rollout_row(row: RolloutRow) -> dict[str, Any]:
-    """Return a rollout with its texts."""
+def rollout_row(row: RolloutRow, inputs: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a rollout with its texts. ``inputs``: the inputs of all cases of its problem, if known."""
     rollout = row.rollout
     return {
         "step": rollout.step,
@@ -56,7 +59,7 @@ def rollout_row(row: RolloutRow) -> dict[str, Any]:
         "finish": rollout.finish_reason,
         "tokens": rollout.tokens,
         "versions": [rollout.version_min, rollout.version_max],
-        "cases": case_rows(rollout.cases, _clip),
+        "cases": case_rows(rollout.cases, _clip, inputs),
     }
 
 
@@ -84,6 +87,7 @@ def _facts(run: RunData) -> list[tuple[str, str]]:
     if "prompts_per_step" in trainer and "samples_per_prompt" in trainer:
         size = f"{trainer['prompts_per_step']} prompts × {trainer['samples_per_prompt']} replies"
     return [
+        ("recipe", run.name),
         ("model", _model(model)),
         ("algorithm", str(algorithm.get("preset") or "")),
         ("steps", f"{last} of {trainer['steps']}" if "steps" in trainer else str(last)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,6 +13,7 @@ from rich.table import Table
 from whetstone.core.progress import Progress, Work
 from whetstone.evaluate.passk import Estimate, PairedDifference
 from whetstone.evaluate.results import REWARD
+from whetstone.evaluate.tables import change, interval, shown
 
 # Columns that also have room for the parts of a step's time. Without them a step's line has at most 70.
 _WIDE = 100
@@ -109,10 +109,12 @@ def results_table(
     found = (key.split("/")[1] for key in after if key.startswith("eval/"))
     sets = {name: _TITLES.get(name, name) for name in sorted(set(found), key=lambda n: (n not in _TITLES, n))}
     kind = "pass@k" if any("/pass@" in key for key in after) else "mean rewards"
-    table = Table(title=f"{kind}, with 95% intervals over problems", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("problems")
+    title = f"{kind}, with 95% intervals over problems"
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("problems", no_wrap=True)
     for column in ("before", "after", "change"):
         table.add_column(column, no_wrap=True)
+    counts: dict[str, None] = {}
     for name, title in sets.items():
         starts = (f"eval/{name}/pass@", f"eval/{name}/{REWARD}")
         metrics = [k for k in after if k.startswith(starts) and not k.endswith(("_low", "_high"))]
@@ -120,13 +122,15 @@ def results_table(
             now = _estimate(after, metric, name)
             then = _estimate(before, metric, name) if metric in before else None
             estimate = metric.rpartition("/")[2]
-            change = changes.get((name, estimate))
+            paired = changes.get((name, estimate))
+            counts[f"{now.problems} {title}"] = None
             table.add_row(
-                f"{title} ({now.problems}) {estimate}",
-                _cell(then),
-                _cell(now),
-                _numbers("{:+.3f} [{:+.3f}, {:+.3f}]", change) if change else "",
+                f"{title}, {estimate}",
+                _numbers(estimate, then) if then else "-",
+                _numbers(estimate, now),
+                _numbers(estimate, paired, sign="+") if paired else "",
             )
+    table.caption = f"problems: {', '.join(counts)}"
     return table
 
 
@@ -139,10 +143,7 @@ def _estimate(record: dict[str, Any], metric: str, name: str) -> Estimate:
     )
 
 
-def _cell(estimate: Estimate | None) -> str:
-    return _numbers("{:.3f} [{:.3f}, {:.3f}]", estimate) if estimate else "-"
-
-
-def _numbers(form: str, found: Estimate | PairedDifference) -> str:
-    """Format a value and its interval without leading zeros, so that the table fits 80 columns."""
-    return re.sub(r"\b0\.", ".", form.format(found.value, found.low, found.high))
+def _numbers(name: str, found: Estimate | PairedDifference, sign: str = "") -> str:
+    """Format a value and its interval as the pages do. ``sign`` is "+" for a difference."""
+    value = change(name, found.value) if sign else shown(name, found.value)
+    return f"{value} [{interval(name, found.low, found.high, sign=sign).replace(' to ', ', ')}]"

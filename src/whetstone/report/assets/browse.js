@@ -65,7 +65,7 @@ function browserNodes(place, filters, orders, hint) {
   const list = element("ol");
   Object.assign(list, { id: "list", tabIndex: 0, ariaLabel: "rows", role: "listbox" });
   const detail = element("article");
-  Object.assign(detail, { id: "detail", ariaLive: "polite" });
+  Object.assign(detail, { id: "detail", ariaLive: "polite", ariaLabel: "details", tabIndex: 0 });
   split.append(list, detail);
   place.replaceChildren(bar, split);
 }
@@ -174,8 +174,10 @@ function browse({ source, filters, orders, hint, name, item, detail, nothing }) 
     await refresh();
   }
 
-  list.addEventListener("keydown", (event) => {
-    const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  addEventListener("keydown", (event) => {
+    const inList = event.target === list;
+    if (event.ctrlKey || event.altKey || event.metaKey || event.target.closest("input, select, textarea")) return;
+    const move = { j: 1, k: -1, ...(inList ? { ArrowDown: 1, ArrowUp: -1 } : {}) }[event.key];
     if (!move || !found.length) return;
     event.preventDefault();
     if (selected + move >= list.children.length) append();

@@ -52,7 +52,7 @@ function bandsOf(chart) {
 }
 
 function optionsOf(chart, small) {
-  const format = chart.percent ? (value) => Number((value * 100).toFixed(1)) + "%" : short;
+  const format = chart.percent ? percent : short;
   const air = (low, high) => (chart.stacked || low === high ? (high - low) / Math.max(1, chart.steps.length - 1) / 2 || 0.5 : 0);
   const axis = {
     ...{ stroke: cssColor("muted"), grid: { stroke: cssColor("line"), width: 1 }, ticks: { show: false } },
@@ -64,14 +64,14 @@ function optionsOf(chart, small) {
     width: 100, // the observer of sizes sets the real size
     height: 100,
     scales: {
-      x: { time: false, range: (plot, low, high) => [low - air(low, high), high + air(low, high)] },
+      x: { time: false, range: (plot, low, high) => [low - air(low, high), Math.max(high + air(low, high), chart.end ?? high)] },
       y: { range: (plot, low, high) => (chart.top ? [0, chart.top] : low === null ? [0, 1] : chart.stacked ? [0, high * 1.05] : fitted(low, high)) },
     },
     axes: [
       { ...axis, label: small ? undefined : chart.axis || "step", size: 24, incrs: whole, values: (plot, ticks) => ticks.map(short) },
-      { ...axis, label: small ? undefined : chart.unit, size: 50, values: (plot, ticks) => ticks.map(format), space: small ? 30 : 40 },
+      { ...axis, label: small ? undefined : chart.unit, size: 50, values: (plot, ticks) => ticks.map(chart.percent ? (share) => short(share * 100) + "%" : short), space: small ? 30 : 40 },
     ],
-    series: [{ label: chart.axis || "step", value: (plot, step) => step ?? chart.steps.at(-1) }, ...seriesOf(chart, format)],
+    series: [{ label: chart.axis || "step", value: (plot, step) => short(step ?? chart.steps.at(-1)) }, ...seriesOf(chart, format)],
     bands: bandsOf(chart),
     cursor: { sync: { key: chart.axis || "step" }, points: { show: !chart.stacked }, drag: { x: true, y: false } },
   };
@@ -117,7 +117,7 @@ function panelNode(panel) {
     grid.append(...below.map((chart) => chartNode(chart, true)));
     node.append(grid);
   }
-  if (panel.rows) node.append(scrolled(table([], panel.rows)));
+  if (panel.rows) node.append(scrolled(table([], panel.rows), panel.title));
   else if (!charts.length) node.append(element("p", "no data", "empty"));
   return node;
 }
@@ -131,8 +131,81 @@ const sizes = new ResizeObserver((entries) => {
   }
 });
 
+// A panel of half the width that has nothing beside it gets the whole width.
+function withoutHoles(panels) {
+  const filled = [...panels];
+  let half = false;
+  filled.forEach((panel, i) => {
+    half = !panel.wide && !half;
+    if (half && (!filled[i + 1] || filled[i + 1].wide)) {
+      filled[i] = { ...panel, wide: true };
+      half = false;
+    }
+  });
+  return filled;
+}
+
+// What the charts are drawn over, and the number of points of their trailing mean.
+const drawing = { hours: false, points: 1 };
+
+function hoursAt({ steps, hours }, step) {
+  const next = steps.findIndex((one) => one >= step);
+  if (next <= 0) return hours[next < 0 ? steps.length - 1 : 0];
+  const part = (step - steps[next - 1]) / (steps[next] - steps[next - 1]);
+  return hours[next - 1] + part * (hours[next] - hours[next - 1]);
+}
+
+// A chart over hours. clocks: the hours by step of a run, or of the run of each series by its label.
+function overHours(chart, clocks) {
+  const lists = ["values", "low", "high"];
+  const points = chart.series.map((one) => {
+    const clock = clocks[one.label] || clocks[""];
+    return new Map(clock ? chart.steps.flatMap((step, i) => (one.values[i] === null ? [] : [[hoursAt(clock, step), i]])) : []);
+  });
+  const hours = [...new Set(points.flatMap((one) => [...one.keys()]))].sort((a, b) => a - b);
+  const series = chart.series.map((one, number) => {
+    const at = (name) => hours.map((hour) => one[name][points[number].get(hour)] ?? null);
+    return { ...one, ...Object.fromEntries(lists.filter((name) => one[name]).map((name) => [name, at(name)])) };
+  });
+  const end = chart.end && clocks[""] && hoursAt(clocks[""], chart.end);
+  return { ...chart, axis: "hours", steps: hours, series, end };
+}
+
+function trailing(values) {
+  return values.map((value, i) => {
+    const known = values.slice(Math.max(0, i + 1 - drawing.points), i + 1).filter((one) => one !== null);
+    return value === null ? null : known.reduce((sum, one) => sum + one, 0) / known.length;
+  });
+}
+
+function drawn(chart, clocks) {
+  const timed = drawing.hours && !chart.axis ? overHours(chart, clocks) : chart;
+  if (drawing.points === 1 || chart.stacked) return timed;
+  return { ...timed, series: timed.series.map((one) => (one.low || one.faint ? one : { ...one, values: trailing(one.values) })) };
+}
+
+// The controls of all charts of a page. again(): draws them.
+function drawingControls(place, again) {
+  const bar = element("div", null, "filters wide");
+  const choose = (text, options, take) => {
+    const label = element("label", text + " ");
+    const select = element("select");
+    for (const [value, name] of options) select.append(new Option(name, value));
+    select.addEventListener("change", () => {
+      take(Number(select.value));
+      again();
+    });
+    label.append(select);
+    bar.append(label);
+  };
+  choose("charts over", [[0, "steps"], [1, "hours of training"]], (value) => (drawing.hours = value === 1));
+  choose("smoothing", [[1, "none"], ...[3, 10, 30, 100].map((count) => [count, "mean of " + count + " points"])], (value) => (drawing.points = value));
+  place.replaceChildren(bar);
+}
+
 // Charts that were drawn before get new data and keep their zoom, if the panels have the same parts.
-function showPanels(root, panels) {
+function showPanels(root, given, clocks) {
+  const panels = withoutHoles(given).map((panel) => ({ ...panel, charts: panel.charts?.map((chart) => drawn(chart, clocks)) }));
   const charts = panels.flatMap((panel) => (panel.charts || []).map((chart, i) => [chart, Boolean(panel.multiples) || i > 0]));
   const parts = JSON.stringify([panels.map((panel) => [panel.title, panel.rows]), charts.map(([chart]) => [chart.id, chart.series.length])]);
   if (root.dataset.parts !== parts) {
@@ -145,7 +218,7 @@ function showPanels(root, panels) {
 
 function redraw(place, chart, small) {
   const { plot: before, chart: old } = plots.get(place) || {};
-  const zoom = before && (before.scales.x.min > old.steps[0] || before.scales.x.max < old.steps.at(-1)) ? before.scales.x : null;
+  const zoom = before && old.axis === chart.axis && (before.scales.x.min > old.steps[0] || before.scales.x.max < old.steps.at(-1)) ? before.scales.x : null;
   if (before) before.destroy();
   drawChart(place, chart, small);
   if (zoom) plots.get(place).plot.setScale("x", { min: zoom.min, max: zoom.max });

@@ -1,12 +1,20 @@
 "use strict";
 const byId = (id) => document.getElementById(id);
 const words = (name) => name.replaceAll("_", " ");
-const percent = (share) => (share * 100).toFixed(1) + "%";
-const signed = (number, digits = 1) => (number < 0 ? "" : "+") + number.toFixed(digits);
+const percent = (share) => rounded(share * 100) + "%";
+const signed = (number, digits = 1) => (number < 0 ? "" : "+") + rounded(number, digits);
 const isShare = (estimate) => estimate.startsWith("pass@");
 // Results without a verdict have the colour of a similar verdict.
 const COLORS_OF = { failed: "v-judge_error", solved: "v-accepted", not_solved: "v-wrong_answer", rewarded: "steel", no_result: "stone" };
 const query = Object.fromEntries(new URLSearchParams(location.search));
+
+// A tie is rounded to an even digit, as in the tables of the server and of the terminal.
+function rounded(number, digits = 1) {
+  const text = number.toFixed(digits);
+  const exact = number.toFixed(30);
+  const tie = /^50*$/.test(exact.slice(digits - 30));
+  return tie && Number(text.at(-1)) % 2 ? exact.slice(0, digits - 30) : text;
+}
 
 // Text from outside enters the page only as a text node. None of it is parsed as markup.
 function element(tag, text, name) {
@@ -28,20 +36,29 @@ function link(text, path, query) {
   return node;
 }
 
-// heads: titles of the columns; rows: cells, each a text, a node or a list of them.
-function table(heads, rows, name) {
-  const node = element("table", null, name);
-  if (heads.length) node.createTHead().insertRow().append(...heads.map((title) => element("th", title)));
+// heads: titles of the columns, each a text or a node; rows: cells, each a text, a node or a list of them. On a narrow
+// screen a row becomes a list of its cells with their titles.
+function table(heads, rows, name = "") {
+  const node = element("table", null, name + (heads.length ? " stack" : ""));
+  const cell = (tag, parts) => {
+    const one = element(tag);
+    one.append(...[parts].flat());
+    return one;
+  };
+  if (heads.length) node.createTHead().insertRow().append(...heads.map((title) => cell(title ? "th" : "td", title)));
   const body = node.createTBody();
   for (const cells of rows) {
     const row = body.insertRow();
-    for (const cell of cells) row.insertCell().append(...[cell].flat());
+    row.append(...cells.map((parts) => cell("td", parts)));
+    heads.forEach((title, i) => (row.cells[i].dataset.head = title.textContent ?? title));
   }
   return node;
 }
 
-function scrolled(node) {
+// A region that scrolls, which keys can reach.
+function scrolled(node, name = "table") {
   const scroll = element("div", null, "scroll");
+  Object.assign(scroll, { tabIndex: 0, role: "group", ariaLabel: name });
   scroll.append(node);
   return scroll;
 }
@@ -56,6 +73,6 @@ function ago(at) {
 async function getJson(path, query) {
   const answer = await fetch(path + "?" + new URLSearchParams(query));
   const body = await answer.json();
-  if (!answer.ok) throw new Error(body.error.message);
+  if (!answer.ok) throw Object.assign(new Error(body.error.message), { refused: true });
   return body;
 }

@@ -37,7 +37,7 @@ const comparing = () => marking({ least: 2, most: 2, go: "Compare the two", lead
 function listPage(data) {
   const pairs = comparing();
   const curves = marking({ least: 2, most: 8, go: "Curves of the marked runs", lead: (ids) => "/curves?ids=" + ids.join() });
-  const estimateText = ([name, value]) => name + " " + (isShare(name) ? percent(value) : value.toFixed(3));
+  const estimateText = ([name, value]) => name + " " + (isShare(name) ? percent(value) : rounded(value, 3));
   const known = (value, shown) => (value === null ? "–" : shown(value));
   showHead("Runs", [["folders", data.title]]);
 
@@ -90,11 +90,14 @@ function comparisonNodes({ runs, results, notes }) {
 }
 
 function curvesPage(data) {
+  let draw = () => {};
   showHead("Curves", [["runs", data.title]]);
+  drawingControls(byId("drawing"), () => draw());
   return ({ page, states }) => {
     byId("live").textContent = (states || []).join(", ");
     if (!page) return;
     byId("result").replaceChildren(...comparisonNodes(page.comparison));
-    showPanels(byId("panels"), page.panels);
+    draw = () => showPanels(byId("panels"), page.panels, page.clocks);
+    draw();
   };
 }

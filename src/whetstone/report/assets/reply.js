@@ -5,7 +5,7 @@ function fact(label, value) {
   return node;
 }
 
-const figure = (number) => String(Number(number.toFixed(3)));
+const figure = (number) => String(Number(rounded(number, 3)));
 
 function rewardOf(row) {
   if (row.reward === null) return "no reward";
@@ -47,17 +47,46 @@ function programParts(reply, nothing) {
   return [element("h3", "Program"), node];
 }
 
-// A text in which the part that differs from another text is marked.
+// A text in which the words that another text does not have in this order are marked.
 function marked(text, other) {
+  const words = (whole) => whole.match(/\s+|[\p{L}\p{N}_.+-]+|[^]/gu) || [];
+  const [a, b] = [words(text), words(other)];
   let start = 0;
-  while (start < text.length && start < other.length && text[start] === other[start]) start += 1;
+  while (start < a.length && start < b.length && a[start] === b[start]) start += 1;
   let end = 0;
-  const most = Math.min(text.length, other.length) - start;
-  while (end < most && text[text.length - 1 - end] === other[other.length - 1 - end]) end += 1;
-  const rest = text.length - end;
+  while (end < Math.min(a.length, b.length) - start && a.at(-1 - end) === b.at(-1 - end)) end += 1;
+  const kept = commonWords(a.slice(start, a.length - end), b.slice(start, b.length - end));
   const node = element("span");
-  node.append(text.slice(0, start), ...(rest > start ? [element("mark", text.slice(start, rest))] : []), text.slice(rest));
+  let different = "";
+  a.forEach((word, i) => {
+    const same = i < start || i >= a.length - end || kept.has(i - start);
+    if (!same) different += word;
+    if (different && (same || i === a.length - 1)) {
+      node.append(element("mark", different));
+      different = "";
+    }
+    if (same) node.append(word);
+  });
   return node;
+}
+
+// The places in a of a longest common subsequence of two lists of words; none for long lists, which take too long.
+function commonWords(a, b) {
+  const kept = new Set();
+  if (a.length * b.length > 250000) return kept;
+  const lengths = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
+  for (let i = a.length - 1; i >= 0; i -= 1)
+    for (let j = b.length - 1; j >= 0; j -= 1)
+      lengths[i][j] = a[i] === b[j] ? lengths[i + 1][j + 1] + 1 : Math.max(lengths[i + 1][j], lengths[i][j + 1]);
+  for (let i = 0, j = 0; i < a.length && j < b.length; ) {
+    if (a[i] === b[j]) {
+      kept.add(i);
+      i += 1;
+      j += 1;
+    } else if (lengths[i + 1][j] >= lengths[i][j + 1]) i += 1;
+    else j += 1;
+  }
+  return kept;
 }
 
 function caseParts(cases, nothing) {
@@ -66,6 +95,7 @@ function caseParts(cases, nothing) {
 
 function caseTable(cases) {
   const both = cases.some((one) => "got" in one);
+  const inputs = cases.some((one) => "input" in one);
   const value = (...parts) => {
     const node = element("span", null, "value");
     node.append(...parts);
@@ -74,11 +104,12 @@ function caseTable(cases) {
   const rows = cases.map((one) => [
     String(one.case),
     verdict(one.verdict),
+    ...(inputs ? [value(one.input ?? "")] : []),
     ...(both ? [["expected", "got"], ["got", "expected"]] : []).map(([here, there]) => ("got" in one ? value(marked(one[here], one[there])) : "")),
     value(one.reason),
     ...[one.cpu_ms + " ms", one.wall_ms + " ms", one.peak_mb + " MiB"],
   ]);
-  return scrolled(table(["case", "verdict", ...(both ? ["expected", "got"] : []), "reason", "CPU", "wall", "peak"], rows, "cases"));
+  return scrolled(table(["case", "verdict", ...(inputs ? ["input"] : []), ...(both ? ["expected", "got"] : []), "reason", "CPU", "wall", "peak"], rows, "cases"), "cases");
 }
 
 function siblingText(row) {

@@ -14,9 +14,9 @@ function showHead(title, facts) {
 // Shares are shown in percent, rewards as they are.
 function estimateParts(one, share) {
   if (!one) return "–";
-  const bound = (number) => (share ? (number * 100).toFixed(1) : number.toFixed(3));
+  const bound = (number) => (share ? rounded(number * 100) : rounded(number, 3));
   const interval = one.low === null ? "" : bound(one.low) + " – " + bound(one.high);
-  return [element("b", share ? percent(one.value) : one.value.toFixed(3)), element("span", interval, "interval")];
+  return [element("b", share ? percent(one.value) : rounded(one.value, 3)), element("span", interval, "interval")];
 }
 
 function changeParts({ before, after, change }, share) {
@@ -43,7 +43,8 @@ function spanNode(set, estimates) {
   return node;
 }
 
-function resultNodes(evaluations) {
+// finished: the last evaluation is the one after the training.
+function resultNodes(evaluations, finished) {
   if (!evaluations.length) return [element("p", "no data: this run has not been evaluated yet", "empty")];
   const step = (side) => evaluations.map((one) => one[side]).find(Boolean)?.step;
   const [first, last] = [step("before"), step("after")];
@@ -60,7 +61,7 @@ function resultNodes(evaluations) {
       ...(shares ? [share ? spanNode(one.set, estimates) : ""] : []),
     ];
   });
-  const heads = ["problems", "measure", "before", ...(once ? [] : ["after", "change"]), ...(shares ? ["0% to 100%"] : [])];
+  const heads = ["problems", "measure", "before", ...(once ? [] : [finished ? "after" : "so far", "change"]), ...(shares ? ["0% to 100%"] : [])];
   const paired = evaluations.some((one) => one.change) ? "; the change is paired problem by problem." : ".";
   const steps = once ? "step " + first : "step " + first + " → step " + last;
   return [scrolled(table(heads, rows, "result")), element("p", steps + "; 95% intervals over problems" + paired, "note")];
@@ -129,6 +130,8 @@ function runPage(data) {
   const pairs = comparing();
   const showRollouts = browsing(() => browseRollouts(data.live ? servedSource("/v1/rollouts", { id: query.id }) : rolloutsIn(data.rows)));
   let listed = "";
+  let draw = () => {};
+  drawingControls(byId("drawing"), () => draw());
   byId("note").textContent = data.note || "All rollouts, also while the run goes on. Texts of more than 20,000 characters are cut.";
   byId("signs").hidden = !data.live;
   byId("look").addEventListener("click", showSigns);
@@ -152,9 +155,11 @@ function runPage(data) {
   return ({ page, state, places, count }) => {
     if (page) {
       showHead(page.title, page.facts);
-      byId("result").replaceChildren(...resultNodes(page.evaluations));
+      byId("result").replaceChildren(...resultNodes(page.evaluations, page.finished));
       const named = (name) => (panel) => ({ ...panel, title: name + ": " + panel.title });
-      showPanels(byId("panels"), [...page.panels, ...page.partners.flatMap((one) => one.panels.map(named(one.name)))]);
+      const panels = [...page.panels, ...page.partners.flatMap((one) => one.panels.map(named(one.name)))];
+      draw = () => showPanels(byId("panels"), panels, page.clocks);
+      draw();
     }
     if (state) showState(state);
     showPlaces(places || []);

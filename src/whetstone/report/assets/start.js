@@ -11,11 +11,13 @@
       try {
         const answer = await getJson(path, { ...query, seen });
         byId("live").dataset.state = "";
+        document.querySelector("main").hidden = false;
         show(answer);
         seen = answer.stamp;
       } catch (error) {
-        byId("live").textContent = "The server does not answer: " + error.message;
+        byId("live").textContent = error.refused ? error.message : "The server does not answer: " + error.message;
         byId("live").dataset.state = "gone";
+        document.querySelector("main").hidden ||= error.refused && !seen;
       }
     }
     setTimeout(poll, 2000);

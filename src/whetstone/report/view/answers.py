@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -74,9 +74,10 @@ def search_rollouts(library: Library, query: Query) -> Any:
 
 def rollout_with_siblings(library: Library, query: Query) -> Any:
     """Return a rollout with its siblings."""
-    row = _integer(query, "row")
-    group = library.run(query.get("id", "")).rollouts.group(_integer(query, "step"), row)
-    rows = [rollout_row(each) for each in group]
+    row, place = _integer(query, "row"), library.place(query.get("id", ""), "run")
+    group = library.run(place.id).rollouts.group(_integer(query, "step"), row)
+    inputs = library.inputs(place)
+    rows = [rollout_row(each, inputs.of(each.rollout.problem_id)) for each in group]
     return {"row": next(each for each in rows if each["row"] == row), "siblings": rows}
 
 
@@ -106,7 +107,7 @@ def evaluation(library: Library, query: Query) -> Any:
     if query.get("seen") != stamp:
         complete = all((place.path / EVALUATION_FILE).is_file() for place in places)
         found = [cached_evaluation(place.path) for place in places] if complete else []
-        results = [results_page(places[0].path.name, found)] if found else []
+        results = [results_page(_results_name(places), found)] if found else []
         page = {"title": " and ".join(place.name for place in places), "results": results}
     replies = (each for place in places for each in library.evaluation(place.id).problems().values())
     return {"stamp": stamp, "page": page, "count": sum(map(len, replies))}
@@ -131,7 +132,8 @@ def problem_with_replies(library: Library, query: Query) -> Any:
     row = next((row for row in problem_rows(name, sides) if row["id"] == problem), None)
     if row is None:
         raise UserError(f"there is no problem {problem[:200]!r} here")
-    return row | problem_replies(sides, problem, MOST_REPLIES, row["sides"])
+    inputs = library.inputs(_sides(library, query)[0]).of(problem)
+    return row | problem_replies(sides, problem, MOST_REPLIES, row["sides"], inputs)
 
 
 # The functions that make JSON, by path.
@@ -200,9 +202,14 @@ def _sides(library: Library, query: Query) -> list[ViewedFolder]:
     return [library.place(id, "evaluation") for id in ids]
 
 
+def _results_name(places: Sequence[ViewedFolder]) -> str:
+    """Return the title of the results, the same as `whetstone eval compare` prints."""
+    return " and ".join(dict.fromkeys(place.path.name for place in places))
+
+
 def _indexes(library: Library, query: Query) -> tuple[str, list[EvaluationIndex]]:
     places = _sides(library, query)
-    return places[0].path.name, [library.evaluation(place.id) for place in places]
+    return _results_name(places), [library.evaluation(place.id) for place in places]
 
 
 def _requested_runs(library: Library, query: Query) -> list[ViewedFolder]:

@@ -16,7 +16,7 @@ from whetstone.core.http.refusal import RequestRefused, bad_request, json_respon
 from whetstone.core.http.server import listen, server
 from whetstone.core.http.service_host import RequestLog
 from whetstone.core.http.settings import Address, HostLimits
-from whetstone.report.page import script
+from whetstone.report.page import missing_page, script
 from whetstone.report.view.answers import ANSWERS, PAGES, SCRIPT_PATH
 from whetstone.report.view.library import Library, check_roots
 
@@ -96,7 +96,9 @@ class _Routes:
             # In a thread, because reading large files would block all other requests.
             response = await asyncio.to_thread(make, self._host.library, query)
         except UserError as error:
-            raise RequestRefused(404, "not_there", str(error)) from None
+            if path not in PAGES:
+                raise RequestRefused(404, "not_there", str(error)) from None
+            response = _html(missing_page(str(error)), 404)
         await response(scope, receive, send)
 
 
@@ -111,15 +113,17 @@ def _fields_of(query: bytes) -> dict[str, str]:
 def _response_maker(path: str) -> Callable[[Library, Mapping[str, str]], Response] | None:
     if path in PAGES:
         text = PAGES[path]
-        return lambda library, query: Response(
-            text(library, query).encode(errors="replace"), media_type="text/html; charset=utf-8"
-        )
+        return lambda library, query: _html(text(library, query))
     if path in ANSWERS:
         answer = ANSWERS[path]
         return lambda library, query: json_response(answer(library, query))
     if path == SCRIPT_PATH:
         return lambda library, query: Response(script(), media_type="text/javascript; charset=utf-8")
     return None
+
+
+def _html(text: str, status: int = 200) -> Response:
+    return Response(text.encode(errors="replace"), status, media_type="text/html; charset=utf-8")
 
 
 DEFAULT_PORT = 8070

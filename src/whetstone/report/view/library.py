@@ -18,13 +18,15 @@ from msgspec import Struct
 from whetstone.core.errors import UserError
 from whetstone.core.run_lock import is_locked
 from whetstone.data.card import CARD_FILE
+from whetstone.data.case_inputs import CaseInputs
 from whetstone.evaluate.folder import SAMPLES_FILE
 from whetstone.evaluate.results import EVALUATION_FILE, headline_key
 from whetstone.report.evaluation_index import EvaluationIndex
+from whetstone.report.evaluation_page import problem_sets_of
 from whetstone.report.growing_files import file_stamp
 from whetstone.report.metrics import MetricsTail, Record
 from whetstone.report.rollout_index import RolloutIndex
-from whetstone.report.run_data import RunData, read_recipe, run_of
+from whetstone.report.run_data import RunData, problem_sets, read_recipe, run_of
 from whetstone.report.run_page import PARTNERS, run_page
 from whetstone.report.signs import Signs
 
@@ -281,6 +283,7 @@ class Library:
         self._searched_at = float("-inf")
         self._runs: dict[str, _RunView] = {}
         self._evaluations: dict[str, EvaluationIndex] = {}
+        self._inputs: dict[str, CaseInputs] = {}
         self._lock = Lock()
 
     def places(self) -> dict[str, ViewedFolder]:
@@ -310,3 +313,18 @@ class Library:
         place = self.place(id, "evaluation")
         with self._lock:
             return self._evaluations.setdefault(id, EvaluationIndex(place.path))
+
+    def inputs(self, place: ViewedFolder) -> CaseInputs:
+        """Return the inputs of the cases of a run or an evaluation, from its problem sets.
+
+        Only sets that ship and those in the viewed folders are read.
+        """
+        if place.kind == "evaluation":
+            sets = problem_sets_of(place.path)
+        else:
+            sets = problem_sets(read_recipe(place.path / "recipe.yaml"))
+        with self._lock:
+            return self._inputs.setdefault(place.id, CaseInputs(sets, self._is_viewed))
+
+    def _is_viewed(self, path: Path) -> bool:
+        return any(path.resolve().is_relative_to(root.resolve()) for root in self.roots)
