@@ -45,6 +45,6 @@ def test_the_result_is_had_as_json_without_a_page(tmp_path: Path, capsys: pytest
 
 def test_bad_input_ends_with_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 2
-    assert "no evaluation.json and no metrics.jsonl" in capsys.readouterr().err
+    assert "the folder is empty; give the folder of an evaluation or of a run" in capsys.readouterr().err
     assert main(["report", str(tmp_path), "--max-rollouts", "-1"]) == 2
     assert "--max-rollouts" in capsys.readouterr().err
