@@ -64,6 +64,17 @@ def test_a_page_has_one_title_and_links_show_titles(page: Path) -> None:
     assert FILE_AS_TEXT.findall(text) == []
 
 
+def test_the_home_leads_to_every_page() -> None:
+    home = ROOT / "docs" / "index.md"
+    found = {(home.parent / link.partition("#")[0]).resolve() for link in LINK.findall(text_of(home))}
+    pages = {
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs" / "reference").glob("*.md"),
+        ROOT / "CHANGELOG.md",
+    }
+    assert pages - {home} - found == set()
+
+
 def test_a_missing_file_and_a_missing_heading_are_found() -> None:
     page = ROOT / "docs" / "index.md"
     text = "[a](absent.md) [b](judging.md#absent) [c](judging.md#verdicts) [d](https://example.org)"
