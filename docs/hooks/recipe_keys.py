@@ -2,55 +2,71 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import types
 import typing
 from collections.abc import Iterator
 from typing import Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from whetstone.algorithm.algorithm import Algorithm
 from whetstone.algorithm.named import algorithm_class, preset_names
+from whetstone.core.setting_descriptions import describe, docstring_entries
+from whetstone.core.settings import Section
 from whetstone.run.recipe import Recipe
 
 _BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 _HEAD = """# Recipe keys
 
-The settings classes of this version give the keys below.
+The settings classes of this version give the keys below, one group for each section. A click opens a group.
+The field finds keys and words of descriptions in all groups.
 `whetstone train RECIPE key=value --dry-run` checks values and prints the complete recipe.
-[Training](../training.md) explains the sections.
+`whetstone recipes --schema` prints the keys as a JSON Schema. The first line of the shipped recipes names it
+for editors. [Training](../training.md) explains the sections.
+
+<p><input id="key-filter" class="md-input" type="search"
+    placeholder="Find keys" aria-label="Find keys and words of descriptions"></p>
+"""
+_SCRIPT = """
+<script>
+(() => {
+  const groups = document.querySelectorAll("details.keys");
+  document.getElementById("key-filter").addEventListener("input", (event) => {
+    const word = event.target.value.trim().toLowerCase();
+    for (const group of groups) {
+      let found = 0;
+      for (const row of group.querySelectorAll("tbody tr")) {
+        row.hidden = word !== "" && !row.textContent.toLowerCase().includes(word);
+        found += row.hidden ? 0 : 1;
+      }
+      group.open = word !== "" && found > 0;
+    }
+  });
+  // A link or a result of the search leads to the heading above a group.
+  const open = () => {
+    let element = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    while (element && !element.matches("details")) element = element.nextElementSibling;
+    if (element) element.open = true;
+  };
+  window.addEventListener("hashchange", open);
+  open();
+})();
+</script>
 """
 
 
 def recipe_page() -> str:
-    """Return the page as Markdown: one part for each section, then one for each algorithm preset."""
+    """Return the page as Markdown: one group for each section, then one for each algorithm preset."""
     parts = [_HEAD, *_part("Top level", Recipe, "")]
     for prefix, section in _sections(Recipe, ""):
         parts += _part(f"`{prefix}`", section, f"{prefix}.")
+    parts += _part("`algorithm`, all presets", Algorithm, "algorithm.")
     for name in preset_names():
         preset = algorithm_class(name)
-        parts += _part(f"`algorithm`, preset `{name}`", preset, "algorithm.")
-    return "\n".join(parts)
-
-
-def key_descriptions(section: type[BaseModel]) -> tuple[str, dict[str, str]]:
-    """Return the general text of a section's docstring, and the text of each key that has its own.
-
-    An entry begins with the name of a key, or several with commas between them, and a colon.
-    """
-    names = "|".join(map(re.escape, section.model_fields))
-    text = re.sub(r"\s+", " ", inspect.cleandoc(section.__dict__.get("__doc__") or ""))
-    text = re.sub(r":class:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text).replace("``", "`")
-    entry = re.compile(rf"(?:^|(?<=[.;] )|(?<=; or ))((?:(?:{names})(?:, | and )?)+): ")
-    general, *entries = entry.split(text)
-    found: dict[str, str] = {}
-    for keys, description in zip(entries[::2], entries[1::2], strict=True):
-        for key in re.split(r", | and ", keys):
-            found[key] = description.strip().removesuffix("; or")
-    return general.strip(), found
+        parts += _part(f"`algorithm`, preset `{name}`", preset, "algorithm.", base=Algorithm)
+    return "\n".join([*parts, _SCRIPT])
 
 
 def type_text(annotation: Any) -> str:
@@ -73,13 +89,13 @@ def type_text(annotation: Any) -> str:
     )
 
 
-def _section_of(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def _section_of(annotation: Any) -> type[Section] | None:
+    if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
     return next(filter(None, map(_section_of, get_args(annotation))), None)
 
 
-def _sections(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, type[BaseModel]]]:
+def _sections(section: type[Section], prefix: str) -> Iterator[tuple[str, type[Section]]]:
     for name, field in section.model_fields.items():
         nested = _section_of(field.annotation)
         # The keys of an algorithm depend on its preset.
@@ -88,13 +104,25 @@ def _sections(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, type
             yield from _sections(nested, f"{prefix}{name}.")
 
 
-def _part(title: str, section: type[BaseModel], prefix: str) -> list[str]:
-    general, descriptions = key_descriptions(section)
+def _part(title: str, section: type[Section], prefix: str, base: type[Section] | None = None) -> list[str]:
+    """Return a heading, the general text, and the keys of a section as a group that opens.
+
+    base: a section whose keys are left out, unless their default is another one here.
+    """
+    common = base.model_fields if base else {}
+    descriptions = describe(section)
     rows = [
-        _row(prefix + name, field, descriptions.get(name, "")) for name, field in section.model_fields.items()
+        _row(prefix + name, field, descriptions[name])
+        for name, field in section.model_fields.items()
+        if name not in common or _default(field) != _default(common[name])
     ]
+    general = docstring_entries(section)[0]
+    count = f"{len(rows)} key{'s' * (len(rows) != 1)}" + (
+        " of its own, or with another default" if base else ""
+    )
     table = ["| key | type | default | description |", "| --- | --- | --- | --- |", *rows]
-    return [f"## {title}\n", f"{general}\n", *(table if rows else []), ""]
+    group = [f'<details class="keys" markdown="1"><summary>{count}</summary>', "", *table, "", "</details>"]
+    return [f"## {title}\n", f"{general}\n", *(group if rows else []), ""]
 
 
 def _row(key: str, field: FieldInfo, description: str) -> str:
@@ -105,15 +133,15 @@ def _row(key: str, field: FieldInfo, description: str) -> str:
         if isinstance(getattr(each, name, None), int | float)
     ]
     kind = ", ".join([type_text(field.annotation), *bounds])
-    text = (field.description or description).replace("|", "\\|")
-    return f"| `{key}` | {kind} | {_default(field)} | {text} |"
+    text = description.replace("|", "\\|")
+    return f"| `{key}` | {kind} | {_default(field)} | {text[:1].upper()}{text[1:]} |"
 
 
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True, validated_data={})
-    if value is PydanticUndefined or isinstance(value, BaseModel):
+    if value is PydanticUndefined or isinstance(value, Section):
         return "see below"
     shown = list(value) if isinstance(value, tuple) else value
     simple = {None: "null", True: "true", False: "false", "": '""'}

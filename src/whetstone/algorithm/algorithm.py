@@ -30,6 +30,9 @@ class TIS(Section):
     """Truncated importance sampling: times min(rho, cap).
 
     Yao et al., "Your efficient RL framework secretly brings you off-policy RL training", 2025.
+
+    kind: the name of the correction.
+    cap: the largest factor; lower it if a few tokens dominate the gradient.
     """
 
     kind: Literal["tis"] = "tis"
@@ -42,7 +45,11 @@ class TIS(Section):
 
 
 class IcePop(Section):
-    """Times rho, or nothing where rho is outside [low, high] (arXiv 2510.18855)."""
+    """Times rho, or nothing where rho is outside [low, high] (arXiv 2510.18855).
+
+    kind: the name of the correction.
+    low, high: the bounds of rho; narrow them if engine and trainer differ in many tokens.
+    """
 
     kind: Literal["icepop"] = "icepop"
     low: NonNegative = 0.5

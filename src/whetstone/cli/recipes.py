@@ -14,7 +14,7 @@ from rich.table import Table
 from whetstone.cli.flags import add_command
 from whetstone.core.errors import UserError, did_you_mean
 from whetstone.core.flag import Flag
-from whetstone.core.shipped_recipes import about, recipe_file, shipped_names
+from whetstone.core.shipped_recipes import about, recipe_file, recipe_text, shipped_names
 
 
 class _RecipeListing(Struct, frozen=True, kw_only=True):
@@ -25,6 +25,9 @@ class _RecipeListing(Struct, frozen=True, kw_only=True):
     benchmarks: Annotated[bool, Flag("list the benchmarks of `whetstone eval` and their data")] = False
     plans: Annotated[bool, Flag("list the plans of `whetstone eval --plan`")] = False
     json: Annotated[bool, Flag("print the recipes as JSON: name, file, about")] = False
+    schema: Annotated[
+        bool, Flag("print the JSON Schema of recipes, with --data that of pipelines, for editors and checks")
+    ] = False
 
 
 def add_parser(subparsers: Any) -> None:
@@ -49,6 +52,11 @@ def list_shipped(args: _RecipeListing) -> int:
     if args.benchmarks or args.plans:
         return 0
     kind = "data" if args.data else ""
+    if args.schema:
+        from whetstone.run.settings_schema import schema_text
+
+        sys.stdout.write(schema_text(kind))
+        return 0
     names = shipped_names(kind)
     if args.name is not None:
         if args.name not in names:
@@ -56,7 +64,7 @@ def list_shipped(args: _RecipeListing) -> int:
                 f"there is no shipped recipe `{args.name}`{did_you_mean(args.name, names)} (`whetstone "
                 f"recipes{' --data' if args.data else ''}` lists them)"
             )
-        sys.stdout.write(recipe_file(args.name, kind).read_text(encoding="utf-8"))
+        sys.stdout.write(recipe_text(args.name, kind))
         return 0
     files = {name: recipe_file(name, kind) for name in names}
     if args.json:

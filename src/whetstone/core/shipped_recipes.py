@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path, PurePath
 
 FOLDER = "recipes"
+# The first line of a shipped recipe, which editors read: the schema file is in the same folder.
+SCHEMA_LINE = "# yaml-language-server: $schema=schema.json\n"
 
 
 def shipped_folder() -> Path:
@@ -41,10 +43,17 @@ def recipe_file(path: str | Path, kind: str = "") -> Path:
     return shipped if shipped.is_file() else file
 
 
+def recipe_text(name: str, kind: str = "") -> str:
+    """Return a shipped recipe as the start of a file in any folder: the path of its schema is absolute."""
+    file = recipe_file(name, kind)
+    text = file.read_text(encoding="utf-8")
+    return text.replace(SCHEMA_LINE, SCHEMA_LINE.replace("schema.json", str(file.parent / "schema.json")), 1)
+
+
 def about(file: Path) -> str:
     """Return the first sentence of the comment at the beginning of a recipe."""
     comment: list[str] = []
-    for line in file.read_text(encoding="utf-8").splitlines():
+    for line in file.read_text(encoding="utf-8").removeprefix(SCHEMA_LINE).splitlines():
         if not line.startswith("#"):
             break
         comment.append(line.removeprefix("#").strip())

@@ -49,7 +49,15 @@ class RateBounds(Section):
 
 
 class DifficultyStep(RateBounds):
-    """Measure with a local model or an endpoint. Other options are those of evaluations."""
+    """Measure with a local model or an endpoint. Other options are those of evaluations.
+
+    model: the folder, GGUF file or hub id of the model; with ``endpoint``, the name that it serves.
+    endpoint: the address of an OpenAI-compatible server that writes the replies instead.
+    n: replies to each problem; null is 8, and more replies tell rates apart that are closer.
+    temperature: of the sampling, 0 is greedy; null is 0.8.
+    max_tokens: the longest reply in tokens; null is 512.
+    seed: of the replies; null is 0.
+    """
 
     model: NonEmpty | None = None
     endpoint: NonEmpty | None = None

@@ -43,7 +43,14 @@ STEP_PLUGINS: dict[str, StepPlugin] = installed_plugins("whetstone.data_steps")
 
 
 class PipelineStep(Section):
-    """One step: the options of one command."""
+    """One step: the options of one command.
+
+    validate_: checks references, tests and statements, and drops or marks faulty problems.
+    dedupe: drops duplicates, within a source and across sources.
+    decontaminate: drops problems that are in benchmarks.
+    difficulty: samples replies of a model and keeps problems by their pass rate.
+    select: keeps a part of the problems or of their tests, by number, source or difficulty.
+    """
 
     validate_: Annotated[Policy | None, Field(alias="validate")] = None
     dedupe: Deduplication | None = None
@@ -83,19 +90,31 @@ class PipelineStep(Section):
 if TYPE_CHECKING:
     AnyStep = PipelineStep
 else:
-    _ADDED = {name: (plugin.settings | None, None) for name, plugin in STEP_PLUGINS.items()}
+    _ADDED = {
+        name: (plugin.settings | None, Field(None, description=f"The options of `whetstone data {name}`."))
+        for name, plugin in STEP_PLUGINS.items()
+    }
     AnyStep = create_model("PipelineStep", __base__=PipelineStep, **_ADDED)
 
 
 class _ExportSection(Section):
-    """An export next to the dataset; ``skip`` leaves out problems that the format cannot represent."""
+    """An export next to the dataset.
+
+    name: the format, such as ``verl``.
+    skip: true leaves out problems that the format cannot represent; otherwise one of them ends the pipeline.
+    """
 
     name: ExportFormatName
     skip: bool = False
 
 
 class _ReportedCount(Section):
-    """A published ``count`` of problems after a step (``rows``: rows of the sources); ``where`` cites it."""
+    """A published count of problems, which the run compares with its own.
+
+    after: the label of the step, such as ``dedupe``; ``rows`` stands for the rows of the sources.
+    count: the published number of problems or rows.
+    where: the source of the number, such as a paper and its section.
+    """
 
     after: NonEmpty
     count: Natural
@@ -103,7 +122,16 @@ class _ReportedCount(Section):
 
 
 class Pipeline(Section):
-    """The pipeline file. It begins with ``prepare``, or with ``start``, an existing or shipped set."""
+    """The pipeline file. It begins with ``prepare``, or with ``start``.
+
+    name: the name of the data set, and of its folder in ``sets``.
+    title: one line for the data card; empty is the name.
+    prepare: the public sources, and how they are imported.
+    start: an existing or shipped problem set to begin with, instead of sources.
+    steps: the steps in their order, each an item such as ``- dedupe:`` with the options of its command.
+    export_format: another format to write besides, for another trainer; null writes none.
+    published: counts of the publication that the pipeline reproduces, for comparison.
+    """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
     title: str = ""

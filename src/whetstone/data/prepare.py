@@ -65,7 +65,11 @@ class ImportSettings(Section):
 
 
 class _SourceFiles(Section):
-    """Where a source is read: at a ``revision`` of the hub, or from local files at ``path``."""
+    """Where a source is read: from the hub, or from local files.
+
+    revision: the branch, tag or commit on the hub; null is the newest.
+    path: a local file or folder of the source, instead of the hub.
+    """
 
     revision: NonEmpty | None = None
     path: NonEmpty | None = None

@@ -8,8 +8,11 @@ from whetstone.core.settings import Natural, NonEmpty, Section, Share
 
 
 class _ReferenceCheck(Section):
-    """A check before the first step: the references of ``sample`` training problems are judged on this
-    machine; 0 judges none. If less than the share ``accepted`` passes, the run stops."""
+    """A check before the first step: references of training problems are judged on this machine.
+
+    sample: the number of problems whose references are judged; 0 judges none.
+    accepted: the share of them that must pass; lower it for a set with references that are known to fail.
+    """
 
     sample: Natural = 16
     accepted: Share = 1.0
@@ -19,13 +22,15 @@ class DataSection(Section):
     """Problem sets: a JSONL or Parquet file, a dataset folder (``FOLDER:train`` is a split of it), or a set
     that ships: ``builtin:train``, ``builtin:heldout``, ``micro:train``, ``micro:heldout``.
 
-    heldout: null evaluates on no held-out problems.
+    train: the set to train on.
+    heldout: the set to evaluate on; null evaluates on no held-out problems.
     build: the pipeline file (`whetstone data build`) that makes the folder of ``train``; it runs when the
         folder does not exist.
     difficulty: train only on problems whose ``meta.difficulty`` is one of these; empty trains on all.
     drop_long_prompts: leave out problems whose prompt has more than ``environment.max_prompt_tokens`` tokens,
         and report their number; otherwise one of them rejects the run. For a model in ``model.path``.
     max_problems: train on a seeded subset of at most so many; 0 takes all.
+    references: the check of the training set before the first step.
     """
 
     build: NonEmpty | None = None

@@ -20,7 +20,16 @@ SMALLEST_VOCABULARY = 256 + 2
 
 
 class ScratchModel(Section):
-    """A Llama-shaped model with new weights and a byte-level BPE tokenizer of the warm-up texts."""
+    """A Llama-shaped model with new weights and a byte-level BPE tokenizer of the warm-up texts.
+
+    hidden_size: the width of the hidden states, a multiple of twice ``heads``.
+    layers: the number of decoder layers.
+    heads: the number of attention heads.
+    kv_heads: the number of heads of keys and values, which divides ``heads``; fewer need a smaller cache.
+    intermediate_size: the width of the feed-forward layers.
+    vocab_size: the number of tokens of the tokenizer, at least 258 for all bytes and two marks.
+    max_positions: the most tokens of prompt and reply together; raise it for long replies.
+    """
 
     hidden_size: Count = 192
     layers: Count = 4
@@ -62,7 +71,13 @@ def _options(value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
 
 
 class TorchOptions(Section):
-    """``engine.options`` of the kind ``torch``; see ``engine/torch_engine.py``."""
+    """``engine.options`` of the kind ``torch``; see ``engine/torch_engine.py``.
+
+    max_batch: the most replies that are sampled at once; lower it to save memory.
+    max_context: the most tokens of prompt and reply together; null is the model's maximum.
+    cache_mb: MiB for keys and values of running replies; null is a quarter of the device's memory. Set it on
+        a machine that other processes share.
+    """
 
     max_batch: Count = 256
     max_context: Count | None = None
@@ -70,14 +85,14 @@ class TorchOptions(Section):
 
 
 class EngineSection(Section):
-    """The engine: ``torch``, the embedded engine; ``vllm`` or ``sglang``, a server; ``auto``; or your own
-    ``package.module:callable``.
+    """The engine that samples replies. A run keeps its initial engine.
 
-    ``auto`` is ``vllm`` where CUDA and the package exist, and ``torch`` otherwise. A run keeps its initial
-    engine. ``options`` are the engine's keywords (``torch``: ``max_batch``, ``max_context``, ``cache_mb``;
-    servers: ``engine/served/settings.py``; ``auto``: of both, and each engine gets its own). ``placement:
-    shared`` is for a server on the trainer's devices: it sleeps while the trainer works, and releases their
-    memory. The embedded engine that ``auto`` may choose ignores it.
+    kind: ``torch``, the embedded engine; ``vllm`` or ``sglang``, a server; ``auto``, which is ``vllm`` where
+        CUDA and the package exist, and ``torch`` otherwise; or your own ``package.module:callable``.
+    placement: ``shared`` is for a server on the trainer's devices, which sleeps while the trainer works, and
+        releases their memory. The embedded engine that ``auto`` may choose ignores it.
+    options: the engine's keywords (``torch``: ``max_batch``, ``max_context``, ``cache_mb``; servers: see
+        docs/scaling.md; ``auto``: of both, and each engine gets its own).
     """
 
     kind: NonEmpty = "torch"
@@ -106,12 +121,15 @@ class MachineSection(Section):
 
 
 class ModelSection(Section):
-    """The model to train: a folder, a GGUF file or a hub id in ``path``, or ``scratch``.
+    """The model to train, in ``path`` or from ``scratch``. The optimizer always keeps fp32 master weights.
 
-    ``dtype`` is the compute type of forward, backward and generation; ``auto`` is bfloat16 if the device
-    computes it natively, and float32 otherwise. A run keeps its initial dtype. The optimizer always keeps
-    fp32 master weights. ``device`` ``auto`` uses the GPU if there is one.
-
+    path: a folder, a GGUF file or a hub id; null with ``scratch``.
+    revision: the branch, tag or commit of a hub id; null is the newest.
+    scratch: the sizes of a new model, instead of ``path``.
+    dtype: the compute type of forward, backward and generation; ``auto`` is bfloat16 if the device computes
+        it natively, and float32 otherwise. A run keeps its initial dtype.
+    device: a torch device such as ``cuda:1``; ``auto`` uses the GPU if there is one.
+    threads: threads of torch; 0 is one for each core. Lower it on a machine that other processes share.
     format: how the model writes thinking and tool calls, as a name in docs/formats.md; empty: the format of
         its chat template. Set it for a model whose template shows none of its marks.
     template_arguments: what the model's chat template gets in addition to the messages, such as

@@ -64,8 +64,12 @@ def create_environment(
 
 
 class OutcomeRewards(Section):
-    """The rewards for an accepted program, for a rejected program, and for a reply without a program or in
-    the wrong form (see ``answer_format``). Code-R1 uses 1.1, 0.1 and -1.1."""
+    """Rewards by outcome. Code-R1 uses 1.1, 0.1 and -1.1.
+
+    accepted: of a program that passes every test.
+    failed: of a program that is rejected.
+    bad_format: of a reply without a program, or in the wrong form (see ``answer_format``).
+    """
 
     accepted: float = 1.0
     failed: float = 0.0
@@ -146,6 +150,7 @@ class EnvironmentSection(Section):
         (docs/environments.md).
     options: the options of that environment.
     chat: use the tokenizer's chat template; otherwise ``prompt`` is the whole text.
+    system: the system message of a chat; null for none.
     prompt: the user text, or the name of an official prompt (``official_prompts``). Placeholders are
         ``{problem}`` (the statement, followed by the starter code if the problem has any), ``{statement}``,
         ``{starter}``, and ``{instruction}``, how the tests call the program. An official prompt also sets
@@ -156,6 +161,8 @@ class EnvironmentSection(Section):
     reward: ``all`` is 1 for an accepted program and 0 otherwise. ``fraction`` is the share of accepted cases.
         Other values are rewards by outcome, see ``OutcomeRewards``, or your own function
         (docs/own_parts.md). A reply without a verdict never has a reward.
+    max_prompt_tokens: the longest prompt in tokens; a problem with a longer one rejects the run, unless
+        ``data.drop_long_prompts`` leaves it out.
     """
 
     kind: Annotated[NonEmpty, AfterValidator(_kind)] = SINGLE_TURN

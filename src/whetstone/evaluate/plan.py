@@ -15,9 +15,11 @@ PassK = Annotated[tuple[Count, ...], Field(min_length=1)]
 
 
 class SamplingPlan(Sampling):
-    """``n`` replies to every problem, and the k of the pass@k to report; pass@1 is always reported.
+    """The sampling of an evaluation.
 
-    ``seed`` fixes the random streams of the replies.
+    n: replies to every problem; more give narrower intervals.
+    k: the k of the pass@k to report; pass@1 is always reported.
+    seed: fixes the random streams of the replies.
     """
 
     n: Count = 8

@@ -39,7 +39,7 @@ ASKING = ("chat", "prompt", "prefix", "system", "extraction", "max_prompt_tokens
 
 
 class ReplyChoices(Section):
-    """The prompts and the sampling of an entry; None is not given."""
+    """The prompts and the sampling of an entry; null is not given."""
 
     TITLE: ClassVar[str] = "prompts and sampling"
 
@@ -92,7 +92,11 @@ Harness = Annotated[
 
 
 class _Choices(ReplyChoices):
-    """The settings of a measurement; None is not given."""
+    """The settings of a measurement; null is not given.
+
+    limit: only the first so many problems; null and 0 take all.
+    data: the published file or folder, or a problem set; null downloads from the hub.
+    """
 
     harness: Harness | None = None
     limit: Natural | None = None
@@ -100,7 +104,11 @@ class _Choices(ReplyChoices):
 
 
 class PlannedBenchmark(_Choices):
-    """One measurement. ``name`` is that of its folder; the default is the benchmark's."""
+    """One measurement.
+
+    benchmark: its name, as `whetstone recipes --benchmarks` lists it; ``problems`` for any problem set.
+    name: the name of its folder and of its results; null is the benchmark's.
+    """
 
     benchmark: NonEmpty
     name: NonEmpty | None = None
@@ -112,7 +120,11 @@ class PlannedBenchmark(_Choices):
 
 
 class _EvaluationPlan(Section):
-    """A plan as written in a file."""
+    """A plan as written in a file.
+
+    defaults: the settings of every entry that does not set its own.
+    benchmarks: the measurements.
+    """
 
     defaults: _Choices = _Choices()
     benchmarks: tuple[PlannedBenchmark, ...]

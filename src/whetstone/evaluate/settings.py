@@ -35,8 +35,11 @@ class EvaluationSection(Section):
     every: steps between two evaluations; 0 evaluates only before the first step and after the last.
     train_problems: the number of training problems to evaluate, a seeded subset; 0 for none, ``all`` for
         every one. The held-out set is always evaluated whole.
-    n, k: the number of replies to each problem, and the k of pass@k.
-    max_tokens, stop: null for those of training.
+    n: the number of replies to each problem; more give narrower intervals.
+    k: the k of pass@k, each at most ``n``.
+    temperature: of the sampled replies; 0 is greedy.
+    max_tokens: the longest reply in tokens; null for that of training.
+    stop: texts that end a reply; null for those of training.
     sets: further problem sets to evaluate. Each is an entry of an evaluation plan (`whetstone eval --plan`):
         a benchmark or a file, with its own n, temperature, lengths, stop strings and prompt. An entry
         inherits what it does not set from this section.

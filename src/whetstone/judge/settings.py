@@ -8,8 +8,10 @@ from whetstone.core.settings import Natural, NonEmpty, Section
 
 
 class JudgeSection(Section):
-    """The judge's workers (0: one for each core) and the weakest isolation that is allowed.
+    """The judge of a run.
 
+    workers: processes that judge; 0 is one for each core. Lower it on a machine that other processes share.
+    minimum_tier: the weakest isolation that is allowed; the run is refused where there is only a weaker one.
     max_cases: training judges at most this number of a problem's cases, 0 for all. It is a seeded subset, the
         same for all replies to a prompt, and another one when the problem comes again. Evaluation judges all.
     environment: the packages that programs may import: the name of an environment that `whetstone judge

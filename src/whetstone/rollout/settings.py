@@ -31,6 +31,7 @@ class Gpus(Section):
 class Resources(Section):
     """Resources of a role on a cluster node.
 
+    cpus: cores that Ray reserves for it.
     gpus: below 1 is a part of one GPU, which other roles share; None: as many as ``flow.gpus`` names for one
     such role.
     """
@@ -50,7 +51,11 @@ class Resources(Section):
 
 
 class _RoleResources(Section):
-    """The resources that `whetstone train --ray` requests."""
+    """The resources that `whetstone train --ray` requests.
+
+    trainer: of each model's trainer.
+    replica: of each rollout replica.
+    """
 
     trainer: Resources = Resources()
     replica: Resources = Resources()

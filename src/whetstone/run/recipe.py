@@ -32,6 +32,10 @@ class Stage(Section):
 
     An ``algorithm.preset`` sets its own values; in the other sections, keys that are not named keep their
     values.
+
+    name: the name of the stage, and of its folder in the run's folder.
+    data, environment, sampling, algorithm, trainer, evaluation, judge: keys of that section with the values
+        that this stage has instead.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
@@ -49,7 +53,7 @@ class _Partner(Section):
 
     model, warmup, sampling, algorithm: replace those of the recipe key by key. Another ``model.path`` or
     ``model.scratch``, and an ``algorithm.preset``, set their own values. trainer: its training settings
-    (``lr``, ``minibatches``, …); both models share length and batch size. engine: likewise.
+    (``lr``, ``minibatches``, …); both models share length and batch size. engine: its keys, likewise.
     max_prompt_tokens: of its prompts; 0: as for the first model.
     """
 
@@ -88,6 +92,27 @@ class Recipe(Section):
     """A whole run, or with ``stages`` several consecutive runs (``run/stages.py``).
 
     With ``flow`` its roles are concurrent processes (``run/roles/``).
+
+    name: the name of the run, and of its folder in ``runs``.
+    seed: of every random choice; another one gives another run of the same recipe.
+    deterministic: true lets torch reject operations that are not deterministic, for metrics that are equal to
+        the byte.
+    out: the folder of the run; empty is ``runs`` and the name.
+    model: the model to train.
+    warmup: a supervised warm-up of a model from scratch; null is none.
+    data: the problems to train and evaluate on.
+    environment: prompts, turns, tools and rewards.
+    sampling: how replies are sampled in training.
+    engine: what samples them.
+    algorithm: advantages, loss and penalties, by the name of a preset.
+    trainer: the optimization loop.
+    evaluation: evaluations before, during and after training.
+    judge: how programs are judged.
+    report: other tools that show the metrics of the run.
+    verifier: the second model of an environment that trains two; null for one model.
+    flow: sampling and training in concurrent processes; null for one process.
+    machine: the machine whose memory ``--dry-run`` plans; null for this one.
+    stages: runs that follow each other, each with the values in which it differs; empty is one run.
     """
 
     name: NonEmpty

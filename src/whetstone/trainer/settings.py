@@ -28,8 +28,12 @@ LearningRate = Annotated[Positive, AfterValidator(_learning_rate)]
 
 
 class LoraSection(Section):
-    """Adapters are trained instead of the weights. ``targets`` are names of linear layers in the model's
-    code. The product of an adapter is multiplied by ``alpha`` / ``rank``."""
+    """Adapters are trained instead of the weights, with less memory for gradients and moments.
+
+    rank: the inner size of an adapter; raise it if the reward stops rising below that of full training.
+    alpha: the product of an adapter is multiplied by ``alpha`` / ``rank``.
+    targets: names of linear layers in the model's code that get an adapter.
+    """
 
     rank: Count = 32
     alpha: Count = 64
@@ -54,14 +58,31 @@ class TrainerSection(Section):
         architecture supports it.
     steps: the length of the run; or passes: how often each training problem is used, converted to whole steps
         when the problems are known (prompts that refill dropped groups come in addition).
+    prompts_per_step: the prompts, and so the groups, of one step; more give steadier gradients.
+    samples_per_prompt: the replies to each prompt, whose rewards are compared with each other; raise it if
+        many groups have equal rewards.
+    minibatches: optimizer updates of a step; above 1, the later ones train on replies of older weights.
+    epochs: how often a step trains on its batch.
+    micro_batch_tokens: the most tokens of a forward and backward pass; lower it if memory runs out. It
+        changes no result beyond rounding.
     logits_per_chunk: the most logits that exist at once; 0: as the free memory of a CUDA device allows, and
         2^24 on other devices and with ``deterministic``.
+    lr: the learning rate of AdamW, usually between 1e-7 and 1e-3; lower it if the KL or the gap to the
+        engine grows.
+    warmup_steps: steps in which the learning rate rises from 0 to ``lr``.
     lr_decay: after ``warmup_steps`` the rate is ``constant``, or falls (``linear``, ``cosine``) to ``lr_end``
         times ``lr`` at step ``lr_decay_steps`` (0: ``steps``).
+    lr_decay_steps: the step at which the decay ends; 0 is the last one.
+    lr_end: the learning rate after the decay, as a share of ``lr``.
+    betas: the decay rates of AdamW's first and second moment.
+    eps: the number that AdamW adds to the denominator.
+    weight_decay: AdamW's decay of the weights in each step, times the learning rate; 0 is none.
+    grad_clip: the largest norm of a gradient; larger ones are scaled down to it.
     activation_checkpointing: compute each layer's activations again in the backward pass: about a third more
         time, memory for one layer instead of all.
     offload: keep master weights, summed gradients and moments in host memory, where the update is computed;
         with one process also the reference while it is not used. For a model on an accelerator.
+    lora: trains adapters instead of the weights; null trains the weights.
     routing_replay: for a mixture of experts: each token of a reply is processed by the experts that processed
         it when the engine generated, so that rounding cannot select others. A token takes layers times
         experts per token bytes on its way to the trainer.
@@ -114,7 +135,9 @@ class WarmupSection(Section):
     writes: what the model learns to write: ``programs`` for generated micro-tasks, or test ``cases`` for
         them, as a verifier does; or the replies in ``demonstrations`` of the training problems, which the
         environment gives.
+    steps: the number of optimizer steps.
     batch_size: replies per step.
+    lr: the learning rate of AdamW.
     wrong_share: the share of micro-tasks with a deliberately wrong answer, so that RL can improve the model;
         null is 0.7. Demonstrations have their own wrong answers.
     """

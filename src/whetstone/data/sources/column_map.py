@@ -76,6 +76,7 @@ class MapFile(Section):
     hub_id: the dataset on the hub, instead of ``path``.
     revision: its commit or tag; without it, the newest.
     files: on the hub: split -> glob of its files.
+    map: the columns of the rows, by the part of a problem that they hold.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]

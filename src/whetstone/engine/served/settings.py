@@ -29,14 +29,18 @@ class ServedOptions(Section):
     python: the interpreter of an environment with the package; default: this one. It starts a server on
         loopback, with ``arguments`` appended and ``environment`` added to this process's. ``max_context`` is
         the most tokens of prompt and reply together; default: the model's maximum.
+    arguments: words added to the command line of the server, such as ``[--enforce-eager]``.
+    environment: variables added to those of the server's process.
+    max_context: the most tokens of prompt and reply together; null is the model's maximum.
     tensor_parallel: devices of a server. Of several ranks, so many neighbours share one.
     url: the root address of a running server, instead of ``python``; for a single process. It must see
         ``folder`` under the same path; vLLM must know the model as ``whetstone`` (``--served-model-name``).
     folder: where weights are written for the server; default: this machine's memory.
     seeds: whether requests carry seeds, which costs vLLM some time for every token. A vLLM that is started
         here on a CPU gets none.
-    start_s, timeout_s, silence_s: the longest waits in seconds for the start, for one reply, and without a
-        byte of any answer.
+    start_s: the longest wait in seconds for the start; raise it for a large model on a slow disk.
+    timeout_s: the longest wait in seconds for one reply; raise it for very long replies.
+    silence_s: the longest wait in seconds without a byte of any answer.
     """
 
     url: NonEmpty | None = None
