@@ -4,7 +4,6 @@ links between them."""
 from __future__ import annotations
 
 import os
-import tomllib
 from pathlib import Path
 
 from links import linked_files, rewritten, site_path
@@ -28,12 +27,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def repository_address() -> str | None:
-    """Return the address in ``project.urls``; without one, that of the workflow's repository on GitHub."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    if address := project.get("urls", {}).get("Repository"):
-        return address
+    """Return the address that WHETSTONE_REPOSITORY gives, or that of the workflow's repository on GitHub."""
     server, name = (os.environ.get(f"GITHUB_{part}") for part in ("SERVER_URL", "REPOSITORY"))
-    return f"{server}/{name}" if server and name else None
+    return os.environ.get("WHETSTONE_REPOSITORY") or (f"{server}/{name}" if server and name else None)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
