@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests.other_pythons import SERIES, empty_environment, other_python
 from tests.tiers import ALL_TIERS, skip_unless_offered
 from whetstone.cli.main import main
 from whetstone.core.problem import Program, case_count, deciding_program
@@ -25,6 +29,7 @@ def corpus() -> Corpus:
     return load_corpus()
 
 
+PACKAGES = re.compile(r"\b(?:numpy|pandas|scipy|sympy|networkx|sortedcontainers)\b")
 WITHIN_A_PROCESS = {
     "argument_mutation",
     "asked_answers",
@@ -234,3 +239,21 @@ def test_the_harness_names_that_attacks_use_exist() -> None:
     corpus = "".join(file.read_text() for file in folder.iterdir())
     assert used <= names
     assert {name for name in used if name not in corpus} == set()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("series", SERIES)
+def test_a_few_attacks_fail_under_every_version_of_python(
+    corpus: Corpus, series: str, tmp_path: Path
+) -> None:
+    os.chmod(tmp_path, 0o755)
+    environment = empty_environment(other_python(series), tmp_path / "other")
+    # The environment has no packages, so honest programs that import one would fail.
+    trials = [
+        trial
+        for trial in corpus_trials(first_attacks(corpus))
+        if trial.program.language == "python"
+        and not PACKAGES.search(f"{trial.program.source}{trial.problem}")
+    ]
+    assert len(trials) > 100
+    assert failures(trials[::4], environment=environment, workers=2) == {}

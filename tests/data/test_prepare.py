@@ -12,6 +12,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
+from pydantic import ValidationError
 from rich.console import Console
 
 from tests.data.hub_server import COMMIT, serving
@@ -22,7 +25,7 @@ from whetstone.core.progress import Progress, Work
 from whetstone.data.card import read_card
 from whetstone.data.dataset import open_problems
 from whetstone.data.decisions import read_decisions
-from whetstone.data.prepare import ImportSettings, SourceRequest, prepare, split_of
+from whetstone.data.prepare import ImportSettings, PreparationPlan, SourceRequest, prepare, split_of
 from whetstone.data.sources.source import DatasetSource, Skip
 
 FIXTURE = Path(__file__).parent / "fixtures" / "apps.jsonl"
@@ -149,6 +152,26 @@ def test_a_problem_keeps_its_split_when_sources_are_added(tmp_path: Path) -> Non
     prepare(*plan_for(tmp_path, "a", seed=1), tmp_path / "three", Shown())
     assert {p.id for p in open_problems(f"{tmp_path / 'three'}:validation")} != one
     assert {split_of(f"x/{n}", 0.0, 0) for n in range(100)} == {"train"}
+
+
+def test_problems_name_the_environment_of_their_source_or_of_the_plan(tmp_path: Path) -> None:
+    sources = {
+        "apps": {"path": str(FIXTURE), "environment": "py312"},
+        "taco": {"path": str(FIXTURE)},
+        "deepcoder-taco": {"revision": "abc"},
+    }
+    for given, expected in (({}, ["py312", "", ""]), ({"environment": "py313"}, ["py312", "py313", "py313"])):
+        plan = PreparationPlan.model_validate({"sources": sources, **given})
+        assert [request.environment for request in plan.requests()] == expected
+        assert [request.revision for request in plan.requests()] == [None, None, "abc"]
+    for wrong in ({"environment": "/tmp"}, {"sources": {"apps": {"environment": "../up"}}}):
+        with pytest.raises(ValidationError, match="environment"):
+            PreparationPlan.model_validate({"sources": sources, **wrong})
+    wanted = [SourceRequest(numbers(name), files_of(tmp_path, name, 20)) for name in "ab"]
+    wanted[0] = replace(wanted[0], environment="py312")
+    prepare(wanted, ImportSettings(validation=0), tmp_path / "out", Shown())
+    found = {(p.id[:2], p.environment) for p in open_problems(tmp_path / "out")}
+    assert found == {("a/", "py312"), ("b/", UNSET)}
 
 
 def test_splits_and_a_first_part_of_a_source_can_be_asked_for(tmp_path: Path) -> None:

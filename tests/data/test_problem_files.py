@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -106,6 +107,7 @@ problems = problems_with(
     wrong=st.lists(programs, max_size=2),
     source=text,
     meta=st.dictionaries(text, values, max_size=3),
+    environment=st.sampled_from([msgspec.UNSET, "default", "py312"]),
 )
 
 

@@ -164,7 +164,7 @@ def test_a_folder_without_an_environment_is_refused_with_a_remedy(tmp_path: Path
         environment_named(tmp_path)
     with pytest.raises(UserError, match=r"there is no environment `nothing`.*environment create nothing"):
         environment_named("nothing")
-    refused = pytest.raises(UserError, match=r"made for python3\.4, but programs run in Python")
+    refused = pytest.raises(UserError, match=r"made for Python 3\.4, whose interpreter is needed")
     with environment_folder({}, python="python3.4") as folder, refused:
         environment_named(folder)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.judge.shared_sets import humaneval, mbpp, shared_folder
+from tests.other_pythons import SERIES, empty_environment, other_python
 from whetstone.core.problem import AssertTests, Limits, Problem
 from whetstone.data.validate.mutants import mutants
 from whetstone.judge import Judge, Program
@@ -49,6 +53,27 @@ def test_every_reference_solution_is_accepted(judge: Judge, problems: list[Probl
     refused = {p.id: (j.verdict, j.reason) for p, j in zip(problems, judged, strict=True) if not j.accepted}
     assert refused == {}
     assert [p.id for p, j in zip(problems, judged, strict=True) if j.shared_interpreter] == []
+
+
+@pytest.mark.process
+@pytest.mark.extended
+@pytest.mark.parametrize("series", SERIES)
+def test_every_reference_solution_is_accepted_under_every_version_of_python(
+    problems: list[Problem], series: str, tmp_path: Path
+) -> None:
+    """By the calls of the judge, and in a test process: a statement in the setup needs one."""
+    os.chmod(tmp_path, 0o755)
+    environment = empty_environment(other_python(series), tmp_path / "other")
+    apart = [
+        replace(p, tests=replace(p.tests, setup=f"{p.tests.setup}\napart = 1"))
+        for p in problems
+        if isinstance(p.tests, AssertTests)
+    ]
+    with Judge(2, environment=environment) as judge:
+        for chosen in (problems, apart):
+            judged = judge.judge_many((problem, problem.references[0]) for problem in chosen)
+            refused = {p.id: j.reason for p, j in zip(chosen, judged, strict=True) if not j.accepted}
+            assert refused == {}
 
 
 def test_no_mutant_that_its_own_test_refutes_is_accepted(judge: Judge, problems: list[Problem]) -> None:

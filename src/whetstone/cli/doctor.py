@@ -34,6 +34,14 @@ class _Examination(Struct, frozen=True, kw_only=True):
             "solution, and their honest twins (about a minute on two cores)"
         ),
     ] = False
+    environment: Annotated[
+        str | None,
+        Flag(
+            "with --attack: the environment, and so the Python, of the programs. It needs numpy (see: "
+            "whetstone judge environment --help)",
+            "NAME",
+        ),
+    ] = None
     stress: Annotated[
         int | None,
         Flag(
@@ -75,6 +83,8 @@ def examine_machine(args: _Examination) -> int:
     """Run the verb. Returns 0 if programs can be judged here, otherwise 1."""
     if args.full + args.attack + (args.stress is not None) > 1:
         raise UserError("--full, --attack and --stress exclude each other; give one of them")
+    if args.environment is not None and (not args.attack or args.fuzz is not None):
+        raise UserError("`--environment` belongs to `--attack`: whetstone doctor --attack --environment NAME")
     # Each mode imports what it needs. The default mode takes about a second.
     if args.fuzz is not None:
         if not args.attack:
@@ -83,7 +93,7 @@ def examine_machine(args: _Examination) -> int:
     if args.attack:
         from whetstone.cli.doctor_attack import run_attacks
 
-        return run_attacks(as_json=args.json)
+        return run_attacks(environment=args.environment, as_json=args.json)
     if args.stress is not None:
         return _mode_of_exam("stress")(args.stress, as_json=args.json)
     from whetstone.cli.doctor_page import page

@@ -15,11 +15,14 @@ from whetstone.testing.attacks.corpus import load_corpus
 from whetstone.testing.attacks.suite import TrialOutcome, corpus_trials, run_trials
 
 
-def run_attacks(*, as_json: bool) -> int:
-    """Run every attack and twin. Returns 0 if all judgements are as expected, otherwise 1."""
+def run_attacks(*, environment: str | None, as_json: bool) -> int:
+    """Run every attack and twin, with the packages and the Python of ``environment``.
+
+    Returns 0 if all judgements are as expected, otherwise 1. Raises UserError for an unknown environment.
+    """
     trials = corpus_trials(load_corpus())
     with Progress() as progress:
-        outcomes = list(progress.track(run_trials(trials), "attacking", len(trials)))
+        outcomes = list(progress.track(run_trials(trials, environment=environment), "attacking", len(trials)))
     failures = [outcome for outcome in outcomes if outcome.failure]
     if as_json:
         print(json.dumps(_report(outcomes), indent=2))

@@ -86,8 +86,9 @@ class Survey:
 
     @property
     def safe(self) -> bool:
-        """Whether a tier starts and every probe passes, except those of other tiers and of Landlock."""
-        optional = ("tier ", "landlock")
+        """Whether a tier starts and every probe passes, except those of other tiers, of Landlock and of named
+        environments."""
+        optional = ("tier ", "landlock", "environment ")
         return bool(self.tiers) and all(
             found.ok for found in self.probes if not found.name.startswith(optional)
         )
@@ -125,7 +126,12 @@ def examine_fully() -> Survey:
 def _survey(
     probes: list[ProbeResult], languages: list[Availability], accelerators: Accelerators, *, full: bool
 ) -> Survey:
-    environments = [default_environment(), *map(environment_named, named_environments())]
+    environments = [default_environment()]
+    for name in named_environments():
+        try:
+            environments.append(environment_named(name))
+        except UserError as error:
+            probes.append(ProbeResult(f"environment {name}", False, str(error)))
     missing = {
         extra: [name for name in names if version_of(name) is None]
         for extra, names in extras_of(DISTRIBUTION).items()

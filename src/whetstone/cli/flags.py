@@ -172,6 +172,8 @@ def _add_flag(group: Any, field: _Field) -> None:
     if flag.positional:
         many = ("+" if field.required else "*") if several else (None if field.required else "?")
         group.add_argument(field.name, nargs=many, **shown)
+        if many == "*":  # `main` adds the words that follow an option
+            group.set_defaults(words=field.name)
     elif kind is bool:
         shown.pop("metavar")
         group.add_argument(field.option, dest=field.name, action=argparse.BooleanOptionalAction, **shown)

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 Programs may import the packages of one environment and no other installed package. The default environment
 has the installed packages of the extra `programs`, which `whetstone doctor` tells how to install. Other
-environments are made here; each is a separate virtual environment.
+environments are made here; each is a separate virtual environment. With --python, programs run under another
+version of CPython, which must be installed: in PATH, or by uv or pyenv.
 """
 _EPILOG = """\
 examples:
   whetstone judge environment create data pandas scikit-learn matplotlib
-  whetstone judge one problem.json program.py --environment data
+  whetstone judge environment create py312 --python 3.12 numpy
+  whetstone judge one problem.json program.py --environment py312
 """
 
 
@@ -43,6 +45,13 @@ class _EnvironmentAction(Struct, frozen=True, kw_only=True):
     packages: Annotated[
         tuple[str, ...], Flag("a package as for pip: `scipy==1.17.1`", "PACKAGE", positional=True)
     ] = ()
+    python: Annotated[
+        str,
+        Flag(
+            "for create: the version of Python, or an interpreter's path (default: Whetstone's own)",
+            "VERSION",
+        ),
+    ] = ""
 
 
 def add_action(actions: Any) -> None:
@@ -67,12 +76,14 @@ def run_environment(options: _EnvironmentAction) -> int:
 
     if options.action in ("create", "remove") and options.name is None:
         raise UserError(f"NAME is missing: whetstone judge environment {options.action} NAME")
-    if (options.action == "create") != bool(options.packages):
-        raise UserError("PACKAGE is for `create`, which needs at least one: `create NAME PACKAGE …`")
+    if (options.action == "create") != bool(options.packages or options.python):
+        raise UserError(
+            "PACKAGE and --python are for `create`, which needs one of them: `create NAME PACKAGE …`"
+        )
     console, name = Console(), options.name or DEFAULT
     match options.action:
         case "create":
-            created = create_environment(name, options.packages)
+            created = create_environment(name, options.packages, options.python)
             line = f"{created.label}: {len(created.versions)} packages; use it with --environment {name}"
             console.print(Text(line), soft_wrap=True)
         case "remove":
@@ -82,7 +93,11 @@ def run_environment(options: _EnvironmentAction) -> int:
         case _:
             table = Table("environment", "packages", "preloaded", box=None, pad_edge=False)
             for each in (DEFAULT, *named_environments()):
-                found = environment_named(each)
+                try:
+                    found = environment_named(each)
+                except UserError as error:
+                    table.add_row(each, "", Text(str(error), style="red"))
+                    continue
                 table.add_row(found.label, str(len(found.versions)), ", ".join(found.preload))
             console.print(table)
     return 0

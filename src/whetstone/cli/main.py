@@ -160,14 +160,15 @@ def _discard_output(status: int) -> int:
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line. It may have ``key=value`` words after options, which argparse alone rejects."""
+    """Parse the command line. It may have words after options, which argparse alone rejects."""
     parser = build_parser(*[word for word in argv if not word.startswith("-")][:1])
     args, rest = parser.parse_known_args(argv)
     if rest:
-        # argparse stops collecting positional words at the first option, so later overrides are in `rest`.
-        if not hasattr(args, "overrides") or any(word.startswith("-") for word in rest):
+        # argparse stops collecting positional words at the first option, so later ones are in `rest`.
+        words = getattr(args, "words", None)
+        if words is None or any(word.startswith("-") for word in rest):
             parser.error(f"unrecognized arguments: {' '.join(rest)}")
-        args.overrides += rest
+        setattr(args, words, [*getattr(args, words), *rest])
     return args
 
 

@@ -7,6 +7,7 @@ are positive, and called names are identifiers.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
@@ -20,6 +21,8 @@ __all__ = ["CallCase", "CallTests", "NonEmpty"]
 # A key of `Problem.meta`. It is true if replies continue the starter, or repeat it without its imports and
 # helpers. Importers set it. The extraction of the program then joins starter and reply.
 COMPLETES_STARTER = "completes_starter"
+# The names of environments of packages. No other character, so that a problem cannot name a folder.
+ENVIRONMENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
 class Program(Struct, frozen=True, forbid_unknown_fields=True):
@@ -295,7 +298,11 @@ class Scoring(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Problem(Struct, frozen=True, forbid_unknown_fields=True):
-    """One programming problem. The module docstring lists its invariants."""
+    """One programming problem. The module docstring lists its invariants.
+
+    ``environment`` names the environment of packages, and so the version of Python, in which programs and
+    tests of this problem run, instead of the judge's (`whetstone judge environment list`).
+    """
 
     id: NonEmpty
     statement: str
@@ -310,8 +317,12 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True):
     wrong: list[Program] = []
     source: str = ""
     meta: dict[str, Any] = {}
+    # Problems without it are stored as before it existed.
+    environment: Annotated[str, Meta(pattern=ENVIRONMENT_NAME)] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
+        if self.environment is not UNSET and not re.fullmatch(ENVIRONMENT_NAME, self.environment):
+            raise ValueError(f"`environment` is {self.environment!r}, which cannot be a name of one")
         self._check_checker()
         self._check_compare()
         grouped = {number for group in self.scoring.groups for number in group.cases}

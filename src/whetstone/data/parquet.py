@@ -1,6 +1,7 @@
 """Problems as rows of a Parquet file.
 
-The fields id, statement, language, starter, source and kind of tests have a column each, for filtering.
+The fields id, statement, language, starter, source, environment and kind of tests have a column each, for
+filtering.
 Nested parts are columns of JSON, so a value is read back exactly.
 ``kind`` repeats ``tests.kind`` and must agree with it.
 """
@@ -25,7 +26,7 @@ _JSON = ("tests", "compare", "checker", "scoring", "limits", "references", "wron
 _ROWS = 512
 _BYTES = 16 * 2**20
 _BATCH = 32
-_SCHEMA = pa.schema([pa.field(name, pa.string()) for name in (*_TEXT, "kind", *_JSON)])
+_SCHEMA = pa.schema([pa.field(name, pa.string()) for name in (*_TEXT, "kind", *_JSON, "environment")])
 
 
 def read_rows(file: Path) -> Iterator[tuple[int, Problem]]:
@@ -88,6 +89,7 @@ class RowWriter:
 
 def _row(problem: Problem) -> dict[str, str | None]:
     row: dict[str, str | None] = {name: getattr(problem, name) for name in _TEXT}
+    row["environment"] = problem.environment or None
     row["kind"] = _kind(problem)
     for name in _JSON:
         row[name] = msgspec.json.encode(getattr(problem, name)).decode()

@@ -13,12 +13,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, cast
 
+import msgspec
 from msgspec import Struct
 from pydantic import BeforeValidator, Field
 
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
-from whetstone.core.problem import Problem
+from whetstone.core.problem import ENVIRONMENT_NAME, Problem
 from whetstone.core.progress import Progress, Work
 from whetstone.core.settings import Natural, NonEmpty, Section, checked
 from whetstone.data.card import SourceRecord
@@ -33,14 +34,16 @@ _ROWS_PER_NOTE = 20
 
 
 class SourceRequest(Struct, frozen=True):
-    """A source to import, from ``path``, or from the hub if it is None."""
+    """A source to import, from ``path``, or from the hub if it is None. Its problems name ``environment``."""
 
     source: DatasetSource
     path: Path | None = None
     revision: str | None = None
+    environment: str = ""
 
 
 SourceName = Annotated[str, checked(source_named)]
+EnvironmentName = Annotated[str, Field(pattern=ENVIRONMENT_NAME)]
 
 
 class ImportSettings(Section):
@@ -62,6 +65,13 @@ class ImportSettings(Section):
     max_problems: Annotated[
         Natural, Flag("import only the first N problems of each source; 0 imports all", "N")
     ] = 0
+    environment: Annotated[
+        EnvironmentName | None,
+        Flag(
+            "the environment and Python in which programs for these problems run (default: the judge's)",
+            "NAME",
+        ),
+    ] = None
 
 
 class _SourceFiles(Section):
@@ -69,10 +79,12 @@ class _SourceFiles(Section):
 
     revision: the branch, tag or commit on the hub; null is the newest.
     path: a local file or folder of the source, instead of the hub.
+    environment: the environment and Python in which programs for its problems run; null is the plan's.
     """
 
     revision: NonEmpty | None = None
     path: NonEmpty | None = None
+    environment: EnvironmentName | None = None
 
 
 def _parse_sources(value: Any) -> Any:
@@ -111,9 +123,12 @@ class PreparationPlan(ImportSettings):
     def requests(self) -> list[SourceRequest]:
         """Return the sources to import."""
         return [
-            SourceRequest(source_named(name), Path(at.path))
-            if at.path
-            else SourceRequest(source_named(name), revision=at.revision)
+            SourceRequest(
+                source_named(name),
+                Path(at.path) if at.path else None,
+                None if at.path else at.revision,
+                at.environment or self.environment or "",
+            )
             for name, at in self.sources.items()
         ]
 
@@ -148,6 +163,8 @@ def _import(
     shown = progress.begin(source.name, sum(part.size for part in located.parts) or None, counted=False)
     with closing(_Import(source, located, writer, shown)) as rows:
         for problem in itertools.islice(rows.problems, plan.max_problems or None):
+            if request.environment:
+                problem = msgspec.structs.replace(problem, environment=request.environment)
             writer.add(problem, split_of(problem.id, plan.validation, plan.seed))
     if not rows.count:
         first = rows.first_drop

@@ -21,7 +21,12 @@ from whetstone.core.problem import (
 )
 from whetstone.core.verdict import Judgement, Verdict
 from whetstone.judge.answers.comparisons import add_comparisons, check_comparison
-from whetstone.judge.environments.environment import PackageEnvironment, check_reachable, environment_named
+from whetstone.judge.environments.environment import (
+    PackageEnvironment,
+    check_reachable,
+    created_environment,
+    environment_named,
+)
 from whetstone.judge.in_order import BlockingJudge, check_program, check_tests
 from whetstone.judge.languages.table import language_named
 from whetstone.judge.languages.toolchains import check_tier, require
@@ -60,7 +65,8 @@ class Judge(BlockingJudge):
         tier: exactly one of these, instead of the strongest that this machine offers.
         environment: the packages that Python programs and tests may import: the name of an environment that
             ``whetstone judge environment create`` made, or the folder of a virtual environment, all of which
-            programs can read. None: the installed packages of Whetstone's extra ``programs``.
+            programs can read. None: the installed packages of Whetstone's extra ``programs``. A problem that
+            names an environment is judged in that one.
         comparisons: modules that define comparisons of other graders
             (``whetstone_graders.COMPARISONS``), which problems can then name.
         options: how programs are judged; see ``JudgeOptions``.
@@ -72,6 +78,7 @@ class Judge(BlockingJudge):
             raise UserError(f"workers is {workers!r}; give 0 for one on each core, or a positive number")
         self._options = options_with(JudgeOptions(), options)
         self._environment = environment_named(environment)
+        self._named: dict[str, PackageEnvironment] = {}
         self._comparisons = (comparisons,) if isinstance(comparisons, str) else tuple(comparisons)
         self._modes = add_comparisons(self._comparisons)
         self._size = workers or len(os.sched_getaffinity(0))
@@ -121,23 +128,42 @@ class Judge(BlockingJudge):
         check_program(program)
         check_tests(problem)
         job_options = options_with(self._options, options)
+        environment = self._environment_of(problem)
         if program is None or not program.source.strip():
             verdict = (Verdict.NO_CODE, [], 0.0, self.isolation, "there is no program")
             future: Future[Judgement] = Future()
-            future.set_result(Judgement(*verdict, environment=self.environment))
+            future.set_result(Judgement(*verdict, environment=environment.label))
             return future
         check_comparison(problem, self._modes)
-        _check_languages(problem, program, self.isolation, self._environment)
+        _check_languages(problem, program, self.isolation, environment)
+        own = None if environment is self._environment else environment
         try:
-            data = pack(task(problem, program, job_options))
+            data = pack(task(problem, program, job_options, own))
         except NotInert as error:
             raise UserError(f"problem {problem.id!r} contains {error}") from None
         # A worker reports at least once per run. So it may be silent for the wall clock limits of a run and
         # of its checker on a busy machine, and for the start of a new fork-server.
         silence_s = (1 + MOST_STARVED) * 2 * (15 + 10 * problem.limits.cpu_s) + _SILENCE_SLACK_S
         deadline = math.inf if job_options.deadline_s is None else time.monotonic() + job_options.deadline_s
-        job = QueuedJob(data, silence_s, job_options.priority, deadline, queued_s=job_options.queued_s)
+        job = QueuedJob(data, silence_s, job_options.priority, deadline, job_options.queued_s)
+        job.environment = environment.label
         return self._started_pool().submit(job)
+
+    def _environment_of(self, problem: Problem) -> PackageEnvironment:
+        """Return the environment that a problem names, or the judge's. Raises UserError."""
+        if not problem.environment:
+            return self._environment
+        found = self._named.get(problem.environment)
+        if found is None:
+            try:
+                found = created_environment(problem.environment)
+                check_reachable(found, self.isolation)
+            except UserError as error:
+                raise UserError(f"problem {problem.id!r}: {error}") from None
+            # It is read once. Its packages must not change while the judge uses it.
+            found = self._environment if found == self._environment else found
+            self._named[problem.environment] = found
+        return found
 
     def run(self, task: RunTask) -> Future[RunReply]:
         """Queue one program that is run once and not judged. ``cancel`` of the future stops it."""

@@ -9,7 +9,6 @@ import select
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 from array import array
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from whetstone.sandbox.job import SandboxFault, Tier
 from whetstone.sandbox.process_table import ProcessTable
 from whetstone.sandbox.streams import PayloadFile
 from whetstone.sandbox.zygote import tmp_dir, wire
-from whetstone.sandbox.zygote.profile import PYTHON, Profile
+from whetstone.sandbox.zygote.profile import OWN_INTERPRETER, PYTHON, Profile
 
 _BOOT = Path(__file__).parent / "zygote" / "boot.py"
 _START_TIMEOUT_S = 60.0
@@ -70,7 +69,7 @@ class ForkServer:
             "harnesses": [(name, str(path.resolve())) for name, path in harnesses.items()],
         }
         with theirs:
-            self._process = _spawn(json.dumps(request), theirs.fileno(), profile.hash_seed)
+            self._process = _spawn(json.dumps(request), theirs.fileno(), profile)
         try:
             self._wait_until_ready()
         except BaseException:
@@ -173,20 +172,19 @@ class ForkServer:
             shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def _spawn(request: str, control_fd: int, hash_seed: int | None) -> subprocess.Popen[bytes]:
+def _spawn(request: str, control_fd: int, profile: Profile) -> subprocess.Popen[bytes]:
     """Start the interpreter outside any virtual environment, with only the loader's environment variables."""
     # With late binding, every run would resolve library functions and write these tables again.
     environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "LD_BIND_NOW": "1"}
     if "LD_LIBRARY_PATH" in os.environ:
         environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
-    if hash_seed is not None:
-        environment["PYTHONHASHSEED"] = str(hash_seed)
-    executable: str = getattr(sys, "_base_executable", "") or sys.executable
+    if profile.hash_seed is not None:
+        environment["PYTHONHASHSEED"] = str(profile.hash_seed)
     # Standard output and error are pipes from the start. Python's stream objects, which every child inherits,
     # remember that they cannot seek.
     return subprocess.Popen(
         # Not -I, which would ignore the hash seed. No other variable that the interpreter reads is set.
-        [executable, "-s", "-P", "-S", "-X", "utf8", str(_BOOT), request],
+        [profile.interpreter or OWN_INTERPRETER, "-s", "-P", "-S", "-X", "utf8", str(_BOOT), request],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

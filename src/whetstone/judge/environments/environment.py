@@ -5,15 +5,17 @@ requirements. Other packages, and problem sets with their answers, are in the sa
 packages are visible. A separate virtual environment is visible as a whole, and must not contain Whetstone. No
 code of an environment runs while it is read. So ``.pth`` files, editable installs and links to other folders
 have no effect for programs.
+
+An environment for another version of Python brings its interpreter: all Python code of a judgement, programs
+and tests, then runs under it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import sys
+import re
 from functools import cache
-from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from whetstone.judge.environments.installed import (
     normal_name,
     with_requirements,
 )
+from whetstone.judge.environments.pythons import OWN, Python, python_of
 
 DEFAULT = "default"
 # Packages that competition programs use: the extra ``programs`` of this distribution.
@@ -35,20 +38,22 @@ COMPETITION = ("numpy", "pandas", "scipy", "sympy", "networkx", "sortedcontainer
 _INSTALLERS = frozenset({"pip", "setuptools", "wheel", "uv"})
 _OWN_PACKAGE = "whetstone"
 _MAX_PRELOADED = 8
-_MODULE_ENDINGS = (".py", *sorted(EXTENSION_SUFFIXES, key=len, reverse=True))
-_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+# Source files and extensions, such as `x.py`, `x.cpython-312-x86_64-linux-gnu.so` and `x.abi3.so`.
+_MODULE_ENDING = re.compile(r"\.py$|(?:\.[\w-]+)?\.so$", re.ASCII)
 _DIGEST_DIGITS = 10
 
 
 class PackageEnvironment(Struct, frozen=True):
     """The packages of programs, as judgements report them and sandboxes show them.
 
-    label: the name and a digest of the versions of Python and the packages.
+    label: the name and a digest of the versions of Python and the packages. Another version of Python than
+        our own stands before the digest.
     versions: the versions of its distributions by name.
     modules: its top-level modules.
     reads: files and folders that programs can read.
     folders: folders in the programs' search path.
     preload: modules that fork-servers may preload.
+    interpreter: the path of the interpreter; empty for our own.
     """
 
     name: str
@@ -58,6 +63,7 @@ class PackageEnvironment(Struct, frozen=True):
     reads: list[str]
     folders: list[str]
     preload: list[str]
+    interpreter: str = ""
 
     @property
     def is_default(self) -> bool:
@@ -87,13 +93,20 @@ def environment_named(name_or_folder: str | os.PathLike[str] | None) -> PackageE
         return default_environment()
     if os.sep in text or os.path.isdir(text):
         return _load_folder(Path(text))
+    return created_environment(text)
+
+
+def created_environment(name: str) -> PackageEnvironment:
+    """Return an environment by its name, never by its folder. Raises UserError if there is none."""
+    if name == DEFAULT:
+        return default_environment()
     made = named_environments()
-    if text not in made:
+    if name not in made:
         raise UserError(
-            f"there is no environment `{text}`{did_you_mean(text, [*made, DEFAULT])}; make it with "
-            f"`whetstone judge environment create {text} PACKAGE…`, or give a virtual environment's folder"
+            f"there is no environment `{name}`{did_you_mean(name, [*made, DEFAULT])}; make it with "
+            f"`whetstone judge environment create {name} PACKAGE…`, or give a virtual environment's folder"
         )
-    return _load_folder(environments_folder() / text)
+    return _load_folder(environments_folder() / name)
 
 
 @cache
@@ -115,10 +128,11 @@ def default_environment() -> PackageEnvironment:
     return PackageEnvironment(DEFAULT, label, versions, sorted(modules), list(reads), list(folders), preload)
 
 
-def _label(name: str, versions: dict[str, str]) -> str:
+def _label(name: str, versions: dict[str, str], python: Python | None = None) -> str:
     lines = "".join(f"{package}=={versions[package]}\n" for package in sorted(versions))
-    digest = hashlib.sha256(f"Python {_PYTHON}\n{lines}".encode()).hexdigest()
-    return f"{name}:{digest[:_DIGEST_DIGITS]}"
+    version = python.version if python else OWN
+    digest = hashlib.sha256(f"Python {version}\n{lines}".encode()).hexdigest()[:_DIGEST_DIGITS]
+    return f"{name}:python{version}:{digest}" if python else f"{name}:{digest}"
 
 
 def _is_installed(package: str) -> bool:
@@ -133,9 +147,8 @@ def _is_installed(package: str) -> bool:
 
 def _module_name(entry: str) -> str:
     """Return the module of an entry of a search path's folder; empty if it is no module."""
-    for ending in _MODULE_ENDINGS:
-        entry = entry.removesuffix(ending)
-    return entry if entry.isidentifier() else ""
+    name = _MODULE_ENDING.sub("", entry)
+    return name if name.isidentifier() else ""
 
 
 def _load_folder(folder: Path) -> PackageEnvironment:
@@ -143,7 +156,7 @@ def _load_folder(folder: Path) -> PackageEnvironment:
 
     Raises UserError if it is none, or contains Whetstone.
     """
-    site = packages_folder(folder)
+    site, python = _packages_folder(folder)
     found = installed_in(str(site))
     versions = {each.name: each.version for each in found}
     own_files = Path(os.path.realpath(__file__)).parents[2]
@@ -158,29 +171,33 @@ def _load_folder(folder: Path) -> PackageEnvironment:
     modules = sorted({module for entry in entries if (module := _module_name(entry))} - {"__pycache__"})
     name = Path(os.path.realpath(folder)).name
     place = [str(site)]
-    return PackageEnvironment(
-        name, _label(name, versions), versions, modules, place, place, _modules_to_preload(found, modules)
-    )
+    preload = _modules_to_preload(found, modules)
+    label = _label(name, versions, python)
+    interpreter = python.path if python else ""
+    return PackageEnvironment(name, label, versions, modules, place, place, preload, interpreter)
 
 
-def packages_folder(folder: Path) -> Path:
-    """Return the folder of packages of a virtual environment.
+def _packages_folder(folder: Path) -> tuple[Path, Python | None]:
+    """Return the folder of packages of a virtual environment, and its interpreter; None for our own.
 
-    Raises UserError, also for another Python version.
+    Raises UserError.
     """
     if not (folder / "pyvenv.cfg").is_file():
         raise UserError(
-            f"{folder}: not a virtual environment; make one with `python{_PYTHON} -m venv {folder}`, or with "
+            f"{folder}: not a virtual environment; make one with `python{OWN} -m venv {folder}`, or with "
             "`whetstone judge environment create NAME PACKAGE…`"
         )
-    site = folder / "lib" / f"python{_PYTHON}" / "site-packages"
-    if not site.is_dir():
-        others = [path.parent.name for path in (folder / "lib").glob("python*/site-packages")]
+    sites = {
+        site.parent.name.removeprefix("python"): site for site in folder.glob("lib/python*/site-packages")
+    }
+    if not sites:
         raise UserError(
-            f"{folder}: made for {', '.join(others) or 'another Python'}, but programs run in Python "
-            f"{_PYTHON}; make it with `python{_PYTHON} -m venv` (or: whetstone judge environment --help)"
+            f"{folder}: has no folder of packages; make it with `python{OWN} -m venv` (or: whetstone judge "
+            "environment --help)"
         )
-    return Path(os.path.realpath(site))
+    series = OWN if OWN in sites else max(sites)
+    python = None if series == OWN else python_of(folder, series)
+    return Path(os.path.realpath(sites[series])), python
 
 
 def _modules_to_preload(found: list[InstalledDistribution], modules: list[str]) -> list[str]:

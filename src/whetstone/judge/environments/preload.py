@@ -54,6 +54,7 @@ def python_profile(environment: PackageEnvironment, fork_server: str = "") -> Pr
         names = [name for name in (*_SMALL_PACKAGES, *base, fork_server) if fork_server and name in preload]
     return Profile(
         f"python with {fork_server}" if fork_server else "python",
+        interpreter=environment.interpreter,
         reads=environment.reads,
         imports=[part for name in dict.fromkeys(names) for part in (name, *_PARTS.get(name, ()))],
         import_from=environment.folders,

@@ -42,6 +42,8 @@ _TEST_MEMORY_BYTES = 1 << 30
 _RECORD_BYTES = 4096
 # The test process compiles longer test code itself, within its own limits.
 _MAX_COMPILED_CHARS = 64 << 10
+# The newest format that every supported version of Python reads.
+_MARSHAL_OF_ALL = 4
 NOTHING_RAN = RunResult(EndReason.KILLED, None, None, 0.0, 0.0, 0, b"", b"", b"")
 
 
@@ -134,11 +136,13 @@ def described_unit(
     }
 
 
-def tests_payload(units: Sequence[dict[str, Any]], expected: AnswerDigest | None) -> bytes:
+def tests_payload(units: Sequence[dict[str, Any]], expected: AnswerDigest | None, *, compiled: bool) -> bytes:
     """Return the payload of the test process.
 
-    It may contain compiled code, because both processes run the same Python.
+    It may contain code that is ``compiled``, if both processes run the same Python.
     """
+    if not compiled:
+        return marshal.dumps([[[unit, None] for unit in units], expected], _MARSHAL_OF_ALL)
     return marshal.dumps([[[unit, _codes(unit["setup"], unit["code"])] for unit in units], expected])
 
 
@@ -202,7 +206,8 @@ def run_pair(
         )
         far.detach()  # the sandbox now owns it and closes it
         try:
-            job = harness_job("tests", tests_payload(units, expected), test_limits, link=near.fileno())
+            payload = tests_payload(units, expected, compiled=not sandboxes.environment.interpreter)
+            job = harness_job("tests", payload, test_limits, link=near.fileno())
             tested = test_box.start(replace(job, result_extra=_RECORD_BYTES * len(units)))
         except BaseException:
             program.close()

@@ -181,7 +181,7 @@ def _verdict_of_limit_exception(reason: str) -> Verdict | None:
 
 def _needs_one_interpreter(unit: _Unit) -> bool:
     """Return whether the unit must be judged in one interpreter. Raises NotJudged."""
-    key = (_fingerprint(unit.problem), unit.number)
+    key = (_fingerprint(unit.problem, unit.sandboxes.environment.label), unit.number)
     if key not in _decisions:
         references = [r.source for r in unit.problem.references if is_python(r.language)]
         found = despite_faults(
@@ -204,9 +204,10 @@ def _passes_only_shared(unit: _Unit, source: str) -> bool:
     )
 
 
-def _fingerprint(problem: Problem) -> bytes:
+def _fingerprint(problem: Problem, environment: str) -> bytes:
     """Return a digest of all that the decision depends on."""
-    parts = [problem.tests, problem.statement, problem.starter, problem.references, problem.limits]
+    texts = [problem.statement, problem.starter, environment]
+    parts = [problem.tests, texts, problem.references, problem.limits]
     return blake2b(msgpack.encode(parts), digest_size=16).digest()
 
 

@@ -12,9 +12,10 @@ from typing import Any
 
 # The name under which rewritten test code calls ``ResultRecorder.set_evaluating``.
 HOOK = "__failing__"
-# The bytecode of `assert` loads AssertionError. Without a message it raises it at once; with a constant
-# message it first calls it. Any other sequence evaluates an expression after the failure.
-_LOAD_ASSERTION_ERROR = opmap["LOAD_ASSERTION_ERROR"]
+# The bytecode of `assert` loads AssertionError, from Python 3.14 on as one of several constants. Without a
+# message it raises it at once; with a constant message it first calls it. Any other sequence evaluates an
+# expression after the failure.
+_LOAD_ASSERTION_ERROR = opmap.get("LOAD_ASSERTION_ERROR", opmap.get("LOAD_COMMON_CONSTANT", -1))
 _RAISE, _CONSTANT = bytes([opmap["RAISE_VARARGS"]]), bytes([opmap["LOAD_CONST"]])
 _CALLS = [bytes([opmap[name]]) for name in ("PRECALL", "CALL") if name in opmap]
 

@@ -36,6 +36,8 @@ class QueuedJob:
     deadline: float = math.inf
     queued_s: float = 0.0
     is_run: bool = False
+    environment: str = ""
+    """The environment that the problem names, as judgements name it; empty for that of the pool."""
     future: Future[Any] = field(default_factory=Future[Any])
     wake: Callable[[], None] | None = None
     """Makes the slot that works on the job check whether it is still wanted."""

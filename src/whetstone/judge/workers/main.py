@@ -9,13 +9,15 @@ from __future__ import annotations
 import socket
 import sys
 import time
+from contextlib import closing
 
 import msgspec
 
-from whetstone.core.errors import UserError
-from whetstone.core.verdict import CaseJudgement
+from whetstone.core.errors import SandboxUnavailable, UserError
+from whetstone.core.verdict import MAX_REASON, CaseJudgement, Judgement, Verdict
 from whetstone.judge.answers.comparisons import add_comparisons
 from whetstone.judge.deadline import DeadlinePassed
+from whetstone.judge.environments.environment import PackageEnvironment
 from whetstone.judge.judging import JudgingObserver, judge_program
 from whetstone.judge.running import run_once
 from whetstone.judge.sandboxes import SandboxSet
@@ -41,6 +43,8 @@ from whetstone.sandbox import SandboxStopped
 
 # The shortest time between two progress messages. The pool's timeout is much longer.
 PROGRESS_EVERY_S = 1.0
+# Each has one to seven fork-servers of about 25 MB.
+MAX_OTHER_ENVIRONMENTS = 3
 
 
 def main(arguments: list[str]) -> int:
@@ -57,16 +61,16 @@ def main(arguments: list[str]) -> int:
     except UserError as error:  # SandboxUnavailable is one
         send(channel, pack(WorkerUnavailable(str(error))))
         return 0
-    with sandboxes:
+    with sandboxes, closing(_OtherEnvironments(sandboxes, channel.fileno())) as others:
         try:
             send(channel, pack(Ready(sandboxes.tier.label)))
-            _serve(channel, sandboxes)
+            _serve(channel, sandboxes, others)
         except LinkClosed:
             pass
     return 0
 
 
-def _serve(channel: socket.socket, sandboxes: SandboxSet) -> None:
+def _serve(channel: socket.socket, sandboxes: SandboxSet, others: _OtherEnvironments) -> None:
     progress = _Progress(channel)
     while True:
         task = unpack(receive(channel), JudgeTask, RunTask, Stop, DeadlinePassed)
@@ -76,12 +80,43 @@ def _serve(channel: socket.socket, sandboxes: SandboxSet) -> None:
             if isinstance(task, RunTask):
                 answer = run_once(sandboxes, task)
             else:
+                chosen = others.sandboxes(task.environment) if task.environment else sandboxes
                 answer = JudgementReply(
-                    judge_program(sandboxes, task.problem, task.program, task.options, progress, task.refused)
+                    judge_program(chosen, task.problem, task.program, task.options, progress, task.refused)
                 )
+        except SandboxUnavailable as error:
+            assert isinstance(task, JudgeTask)
+            assert task.environment is not None
+            unjudged = Judgement(Verdict.JUDGE_ERROR, [], None, sandboxes.tier.label, str(error)[:MAX_REASON])
+            label = task.environment.label
+            answer = JudgementReply(msgspec.structs.replace(unjudged, environment=label))
         except SandboxStopped:  # the answer is no longer wanted
             answer = AbandonedReply()
         send(channel, pack(answer))
+
+
+class _OtherEnvironments:
+    """The sandboxes for environments that problems name. Those used last are kept."""
+
+    def __init__(self, usual: SandboxSet, stop_fd: int) -> None:
+        self._usual, self._stop_fd = usual, stop_fd
+        self._sets: dict[str, SandboxSet] = {}
+
+    def sandboxes(self, environment: PackageEnvironment) -> SandboxSet:
+        """Return the sandboxes for an environment, at the tier of the worker. Raises SandboxUnavailable."""
+        found = self._sets.pop(environment.label, None)
+        if found is None:
+            while len(self._sets) >= MAX_OTHER_ENVIRONMENTS:
+                self._sets.pop(next(iter(self._sets))).close()
+            tier = self._usual.tier
+            found = SandboxSet(tier, tier, environment=environment, stop_fd=self._stop_fd)
+        self._sets[environment.label] = found
+        return found
+
+    def close(self) -> None:
+        """End all of them."""
+        for sandboxes in self._sets.values():
+            sandboxes.close()
 
 
 class _Progress(JudgingObserver):

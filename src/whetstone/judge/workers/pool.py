@@ -101,23 +101,24 @@ class Pool:
         """Return the judgement on a program whose deadline passed, if no worker reports more."""
         reason, data, refused = "not judged: its deadline passed", job.data, list(job.refused.values())
         if not refused or not data:
-            return self.unjudged(reason)
+            return self.unjudged(job, reason)
         from whetstone.judge.judging import conclude_unfinished
 
         task = unpack(data, JudgeTask)
         judgement = conclude_unfinished(task.problem, task.options, refused, self.isolation, reason)
-        return msgspec.structs.replace(judgement, environment=self.environment.label)
+        return msgspec.structs.replace(judgement, environment=job.environment or self.environment.label)
 
-    def unjudged(self, reason: str, verdict: Verdict = Verdict.JUDGE_ERROR) -> Judgement:
+    def unjudged(self, job: QueuedJob, reason: str, verdict: Verdict = Verdict.JUDGE_ERROR) -> Judgement:
         """Return the judgement on a program when no case was judged."""
         score = None if verdict is Verdict.JUDGE_ERROR else 0.0
-        return Judgement(verdict, [], score, self.isolation, reason[:500], environment=self.environment.label)
+        label = job.environment or self.environment.label
+        return Judgement(verdict, [], score, self.isolation, reason[:500], environment=label)
 
     def unanswered(
         self, job: QueuedJob, reason: str, verdict: Verdict = Verdict.JUDGE_ERROR
     ) -> Judgement | RunReply:
         """Return the answer to a job that no worker could answer."""
-        return RunReply(fault=reason[:500]) if job.is_run else self.unjudged(reason, verdict)
+        return RunReply(fault=reason[:500]) if job.is_run else self.unjudged(job, reason, verdict)
 
     @property
     def closed(self) -> bool:

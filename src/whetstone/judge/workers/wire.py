@@ -85,12 +85,14 @@ class AbandonedReply(Struct, tag="abandoned", frozen=True):
 
 
 class JudgeTask(Struct, tag="task", frozen=True):
-    """A program to judge. A worker that died has judged the ``refused`` cases; they are not judged again."""
+    """A program to judge. A worker that died has judged the ``refused`` cases; they are not judged again.
+    The problem names ``environment``, if that is not the worker's."""
 
     problem: Problem
     program: Program
     options: JudgeOptions
     refused: list[CaseJudgement] = []
+    environment: PackageEnvironment | None = None
 
 
 class RunTask(Struct, tag="run", frozen=True):
@@ -131,7 +133,9 @@ class LinkClosed(Exception):
     """The other process has exited, or did not answer before the deadline."""
 
 
-def task(problem: Problem, program: Program, options: JudgeOptions) -> JudgeTask:
+def task(
+    problem: Problem, program: Program, options: JudgeOptions, environment: PackageEnvironment | None
+) -> JudgeTask:
     """Return a task without the fields of a problem that judging does not read."""
     starter = None
     # For these tests, the statement tells which names the program must define. Imported here, because only
@@ -141,7 +145,7 @@ def task(problem: Problem, program: Program, options: JudgeOptions) -> JudgeTask
 
         starter = naming_lines(problem.statement, problem.starter or "")
     bare = msgspec.structs.replace(problem, statement="", starter=starter, wrong=[], source="", meta={})
-    return JudgeTask(bare, program, options)
+    return JudgeTask(bare, program, options, environment=environment)
 
 
 def pack(message: Struct) -> bytes:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 TMP_BYTES = 64 << 20
+# Our interpreter, outside of any virtual environment.
+OWN_INTERPRETER: str = getattr(sys, "_base_executable", "") or sys.executable
 
 
 @dataclass(frozen=True)
@@ -21,10 +24,12 @@ class Profile:
     own processes, if the kernel allows it. Some tools find their parts by it. ``imports``: modules to import
     before the first run, in addition to the standard library, from the folders ``import_from``. These are
     added to ``sys.path``, and the modules must be in ``reads``. ``environment``: variables in addition to the
-    usual four.
+    usual four. ``interpreter``: the CPython, 3.11 or later, that runs the fork-server and its programs; empty
+    for our own.
     """
 
     name: str = "python"
+    interpreter: str = ""
     reads: Sequence[str] = ()
     execute: bool = False
     shown_as_kit: str = ""
@@ -45,8 +50,9 @@ class Profile:
 
     def __post_init__(self) -> None:
         """Raise ValueError for a path that is not absolute, or for processes without execution."""
-        if any(not path.startswith("/") for path in (*self.reads, self.shown_as_kit or "/")):
-            raise ValueError(f"profile {self.name}: {self.reads} must be absolute paths")
+        paths = (*self.reads, *filter(None, (self.shown_as_kit, self.interpreter)))
+        if not all(path.startswith("/") for path in paths):
+            raise ValueError(f"profile {self.name}: {paths} must be absolute paths")
         if self.processes and not self.execute:
             raise ValueError(f"profile {self.name}: `processes` needs `execute`")
 

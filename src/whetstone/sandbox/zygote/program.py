@@ -36,11 +36,12 @@ def prepare_main(directory: str) -> None:
     """
     path = os.path.join(directory, PROGRAM_FILE)
     module = types.ModuleType("__main__")
+    if "__annotations__" in vars(sys.modules["__main__"]):  # until Python 3.13
+        module.__annotations__ = {}
     module.__dict__.update(
         __file__=path,
         __cached__=None,
         __builtins__=builtins,
-        __annotations__={},
         __loader__=importlib.machinery.SourceFileLoader("__main__", path),
     )
     sys.modules["__main__"] = module

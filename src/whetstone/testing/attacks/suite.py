@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -99,19 +99,26 @@ def _with_test_process(problem: Problem) -> Problem:
 
 
 def run_trials(
-    trials: Sequence[AttackTrial], *, tier: str | None = None, workers: int = 0, fork_per_case: bool = True
+    trials: Sequence[AttackTrial],
+    *,
+    tier: str | None = None,
+    workers: int = 0,
+    fork_per_case: bool = True,
+    environment: str | os.PathLike[str] | None = None,
 ) -> Iterator[TrialOutcome]:
     """Judge every trial and yield the outcomes, at ``tier`` or the strongest tier of this machine.
 
-    Attacks with earlier programs, and their twins, run one after another on a single worker. All others run
-    on ``workers`` workers (0: four for each core, because some trials wait for half a minute). Trials in a
-    language that the tier refuses are left out. Raises SandboxUnavailable, UserError.
+    ``environment``: the packages and the Python of the programs (None: the default ones). Attacks with
+    earlier programs, and their twins, run one after another on a single worker. All others run on ``workers``
+    workers (0: four for each core, because some trials wait for half a minute). Trials in a language that the
+    tier refuses are left out. Raises SandboxUnavailable, UserError.
     """
     ordered = [t for t in trials if t.attack is not None and t.attack.earlier]
     free = [t for t in trials if t not in ordered]
     # Time limits are not confirmed by a second run: no honest program of the corpus comes near its limit.
     workers = workers or 4 * len(os.sched_getaffinity(0))
-    with Judge(workers, tier=tier, confirm_time_limit=False, fork_per_case=fork_per_case) as judge:
+    usual: dict[str, Any] = {"tier": tier, "fork_per_case": fork_per_case, "environment": environment}
+    with Judge(workers, confirm_time_limit=False, **usual) as judge:
         free = [t for t in free if can_judge(t.problem, t.program, judge.isolation)]
         # All trials are submitted at once. `judge_many` reads only a little ahead, so one slow trial would
         # hold up all workers.
@@ -119,7 +126,7 @@ def run_trials(
         for trial, judgement in zip(free, judgements, strict=True):
             yield trial_outcome(trial, judgement.result())
     if ordered:
-        with Judge(1, tier=tier, confirm_time_limit=False, fork_per_case=fork_per_case) as judge:
+        with Judge(1, confirm_time_limit=False, **usual) as judge:
             for trial in ordered:
                 if can_judge(trial.problem, trial.program, judge.isolation):
                     yield trial_outcome(trial, _judge_after_earlier(judge, trial))

@@ -57,7 +57,7 @@ class LinkSession:
             # A test process that neither answers nor ends is a violation, not a hanging fuzzer.
             far.settimeout(_DEADLINE_S)
             self._ends.append(far)
-            payload = tests_payload([unit(self.test, secret, neighbours)], None)
+            payload = tests_payload([unit(self.test, secret, neighbours)], None, compiled=True)
             runs.append(box.start(harness_job("tests", payload, _LIMITS, link=near.fileno())))
             # The sandbox has closed this end after passing it to the child.
             near.detach()
