@@ -33,6 +33,14 @@ _SCRIPT = """
 <script>
 (() => {
   const groups = document.querySelectorAll("details.keys");
+  // A group, and the heading and the text above it.
+  const withHeading = (group) => {
+    const found = [group];
+    while (found.at(-1).tagName !== "H2" && found.at(-1).previousElementSibling) {
+      found.push(found.at(-1).previousElementSibling);
+    }
+    return found;
+  };
   document.getElementById("key-filter").addEventListener("input", (event) => {
     const word = event.target.value.trim().toLowerCase();
     for (const group of groups) {
@@ -42,6 +50,9 @@ _SCRIPT = """
         found += row.hidden ? 0 : 1;
       }
       group.open = word !== "" && found > 0;
+      // The theme sets `display` of groups, so `hidden` has no effect on them.
+      const display = word !== "" && found === 0 ? "none" : "";
+      for (const element of withHeading(group)) element.style.display = display;
     }
   });
   // A link or a result of the search leads to the heading above a group.
