@@ -44,7 +44,7 @@ def test_solutions_are_joined_with_the_statement_and_tests_of_their_set(tmp_path
     reasons = {name.rpartition("/q-")[2]: one.detail for name, one in dropped.items()}
     assert "open-r1-codeforces, split train, has no row of this number" in reasons["open-r1/codeforces-99"]
     assert f"{tmp_path}/apps: no such file or folder" in reasons["apps-0"]
-    assert "no source reads that set" in reasons["kattis-0"]
+    assert "no source reads row 0 of kattis" in reasons["kattis-0"]
 
 
 def test_solutions_without_any_of_their_sets_are_refused_with_the_reason(tmp_path: Path) -> None:

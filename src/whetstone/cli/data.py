@@ -8,6 +8,7 @@ from whetstone.cli import (
     data_build,
     data_convert,
     data_difficulty,
+    data_import,
     data_prepare,
     data_show,
     data_steps,
@@ -28,6 +29,7 @@ def add_parser(subparsers: Any) -> None:
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     data_prepare.add_action(actions)
+    data_import.add_action(actions)
     data_show.add_action(actions)
     data_validate.add_action(actions)
     add_package_actions(actions, "data")

@@ -172,8 +172,8 @@ def _missing_inputs(pipeline: Pipeline) -> Iterator[str]:
         yield from _loading_error("start", lambda: next(open_problems(str(pipeline.start)), None))
     for name, at in pipeline.prepare.sources.items() if pipeline.prepare else ():
         key = f"prepare.sources.{name}"
-        if at.path:
-            yield from _missing_file(f"{key}.path", at.path)
+        if at.path or source_named(name).path:
+            yield from _missing_file(f"{key}.path", at.path or str(source_named(name).path))
         elif source_named(name).hub_id is None:
             yield f"`{key}`: not on the hub; give its files, {key}.path=PATH"
         else:

@@ -19,6 +19,7 @@ from whetstone.data.contamination import Decontamination
 from whetstone.data.dataset import is_dataset, open_problems, place_of
 from whetstone.data.pass_rate import DifficultyStep
 from whetstone.data.pipeline import Pipeline
+from whetstone.data.sources.table import MAP_ENDINGS, source_named
 
 
 class BuildStage(Struct, frozen=True):
@@ -36,7 +37,8 @@ def stages_of(pipeline: Pipeline) -> list[BuildStage]:
     stages: list[BuildStage] = []
     if plan := pipeline.prepare:
         # The files of the sources are inputs, so a changed file repeats the import.
-        files = [at.path for at in plan.sources.values() if at.path]
+        files = [path for name, at in plan.sources.items() if (path := at.path or source_named(name).path)]
+        files += [name for name in plan.sources if name.endswith(MAP_ENDINGS)]
         stages.append(BuildStage(next(labels), "prepare", plan, files))
     for step in pipeline.steps:
         stages.append(BuildStage(next(labels), step.command, step.options, _input_files(step.options)))

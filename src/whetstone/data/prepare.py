@@ -207,7 +207,8 @@ class _Import:
         seen: set[str] = set()
         for part in located.parts:
             with closing(self._count_rows(part)) as rows:
-                for result in import_rows(source, rows, split=part.split, seen=seen):
+                joined = source.join(rows, located.folder) if source.join else rows
+                for result in import_rows(source, joined, split=part.split, seen=seen):
                     if isinstance(result, ProblemDecision):
                         self.first_drop = self.first_drop or result
                         writer.decide(result)

@@ -1,7 +1,4 @@
-"""open-r1's Codeforces: problems with tests of the contests, and checkers in Python where answers vary.
-
-The tests that the set's authors generated are in files of their own and are not read.
-"""
+"""open-r1's Codeforces: problems with tests of the contests, and checkers in Python where answers vary."""
 
 from __future__ import annotations
 
@@ -63,7 +60,7 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
 def _statement(row: Row) -> str:
     """Return the parts of a problem's page, in their order."""
     parts = [text_of(row, "title", default=""), text_of(row, "description")]
-    for title, column in (("Input", "input_format"), ("Output", "output_format")):
+    for title, column in (("Input", "input_format"), ("Output", "output_format"), ("Note", "note")):
         if text := text_of(row, column, default="").strip():
             parts.append(f"{title}\n\n{text}")
     for number, example in enumerate(list_of(row, "examples", default=[]), 1):
@@ -71,8 +68,6 @@ def _statement(row: Row) -> str:
         parts.append(
             f"Example {number}\n\nInput:\n{shown.input.rstrip()}\n\nOutput:\n{shown.output.rstrip()}"
         )
-    if note := text_of(row, "note", default="").strip():
-        parts.append(f"Note\n\n{note}")
     return "\n\n".join(part.strip() for part in parts if part.strip())
 
 
@@ -84,9 +79,7 @@ def _meta(source: DatasetSource, row: Row, own_id: str) -> dict[str, Any]:
         difficulty=row.get("rating"),
         platform="codeforces",
         tags=row.get("tags"),
-        contest=row.get("contest_name"),
         official_tests_complete=bool(row.get("official_tests_complete")),
-        testset_size=row.get("testset_size"),
         contest_date=day.isoformat() if day else None,
         url=f"https://codeforces.com/contest/{contest}/problem/{index}" if slash else "",
     )

@@ -6,15 +6,14 @@ import fnmatch
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from whetstone.core.errors import UserError, did_you_mean
 from whetstone.data.sources.downloads import Hub, HubFiles
 from whetstone.data.sources.rows import Row, local_files, read_rows
-from whetstone.data.sources.source import DatasetSource, Joiner
+from whetstone.data.sources.source import DatasetSource
 
-OnBytes = Callable[[int], None]
+OnBytes = Callable[[int], None] | None
 
 
 class SplitFiles(Struct, frozen=True):
@@ -24,14 +23,15 @@ class SplitFiles(Struct, frozen=True):
     files: tuple[str, ...]
     size: int
     read: Callable[[OnBytes], Iterator[tuple[str, Row]]]
-    """Yields (place, row). Its argument is called with the number of bytes read so far."""
+    """Yields (place, row). Its argument, if any, is called with the number of bytes read so far."""
 
 
 class LocatedFiles(Struct, frozen=True):
-    """The parts of a source, and the commit on the hub (None: local files)."""
+    """The parts of a source, and the commit on the hub (None: local files), or the folder of local files."""
 
     commit: str | None
     parts: tuple[SplitFiles, ...]
+    folder: Path | None = None
 
 
 def choose_splits(source: DatasetSource, requested: Sequence[str] = ()) -> list[str]:
@@ -56,28 +56,15 @@ def locate(
 
     ``revision`` is by default the one that the source names. Raises UserError for missing files.
     """
-    if path is None and source.path is not None:
-        path = Path(source.path)
+    path = Path(source.path) if path is None and source.path is not None else path
     if path is not None:
         if revision is not None:
             raise UserError(f"{source.name}: a revision selects files on the hub, but {path} is local")
-        found = LocatedFiles(None, tuple(_local_parts(source, path, choose_splits(source, splits))))
-    elif source.hub_id is None:
+        parts = tuple(_local_parts(source, path, choose_splits(source, splits)))
+        return LocatedFiles(None, parts, path.parent if path.is_file() else path)
+    if source.hub_id is None:
         raise UserError(f"{source.name} is not on the hub: give its files, {source.name}=PATH")
-    else:
-        found = _on_hub(source, source.hub_id, revision or source.revision, choose_splits(source, splits))
-    if source.join is None:
-        return found
-    folder = path.parent if path is not None and path.is_file() else path
-    parts = [_joined_part(part, source.join, folder) for part in found.parts]
-    return LocatedFiles(found.commit, tuple(parts))
-
-
-def _joined_part(part: SplitFiles, join: Joiner, folder: Path | None) -> SplitFiles:
-    def read(on_bytes: OnBytes) -> Iterator[tuple[str, Row]]:
-        return join(part.read(on_bytes), folder)
-
-    return msgspec.structs.replace(part, read=read)
+    return _on_hub(source, source.hub_id, revision or source.revision, choose_splits(source, splits))
 
 
 def _local_parts(source: DatasetSource, path: Path, splits: list[str]) -> Iterator[SplitFiles]:

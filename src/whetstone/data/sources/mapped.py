@@ -1,27 +1,32 @@
-"""Converts the rows of a source with a map of columns."""
+"""Converts the rows of a source with a map of columns, and guesses the map of a table."""
 
 from __future__ import annotations
 
 import re
+import tomllib
+from collections.abc import Sequence
+from importlib import resources
 from typing import Any, cast
 
-from whetstone.core.errors import UserError
 from whetstone.core.problem import AssertTests, CallTests, Problem, StdinTests, Tests
 from whetstone.data.sources.check_code import script_tests
-from whetstone.data.sources.column_map import ColumnMap
 from whetstone.data.sources.packed import unpack
 from whetstone.data.sources.programs import references
 from whetstone.data.sources.pytest_tests import pytest_tests
 from whetstone.data.sources.row_problem import limits_of, names_in, row_problem
-from whetstone.data.sources.source import ColumnError, DatasetSource, Row, Skip
+from whetstone.data.sources.source import ColumnError, ColumnMap, DatasetSource, Row, Skip
 from whetstone.data.sources.test_fields import read_tests
-from whetstone.judge.languages.table import PYTHON, language_named
+from whetstone.data.sources.verl import user_message
 
+# Most references of a row that states which ones pass. Such rows have dozens.
+_MOST_PASSED = 4
 _UNIT = re.compile(r"_(ms|s|sec|seconds|kb|mb|gb|bytes)\Z", re.IGNORECASE)
 _NUMBER = re.compile(r"\s*\d+(?:\.\d+)?\s*")
-_CHECK = re.compile(r"^def check\(\w+\):(?!.*^check\()", re.MULTILINE | re.DOTALL)
 _DEFINED = re.compile(r"^[ \t]*def[ \t]+[a-zA-Z]\w*", re.MULTILINE)
 _PYTEST = re.compile(r"^[ \t]*(?:def[ \t]+test|class[ \t]+Test|import[ \t]+pytest)", re.MULTILINE)
+_NAMES: dict[str, list[str]] = tomllib.loads(
+    resources.files("whetstone.data.sources").joinpath("column_names.toml").read_text(encoding="utf-8")
+)
 _KINDS = {"stdin": StdinTests, "call": CallTests, "assert": (AssertTests, CallTests), "pytest": AssertTests}
 
 
@@ -29,19 +34,21 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a row of a source with a map."""
     columns = source.map
     assert columns is not None, f"{source.name} has no map"
-    starter, solutions = _text(row, columns.starter), _listed(value_at(row, columns.reference))
-    language = _language(_text(row, columns.language))
-    programs = [program.source for program in references(solutions, language)[0]]
+    if None in cast("dict[Any, Any]", row):
+        raise Skip("more_cells", "the row has more cells than columns; a cell with a comma needs quotes")
+    statement = user_message(value_at(row, columns.statement) or "", columns.statement)
+    if not statement.strip():
+        raise Skip("no_statement", f"`{columns.statement}` is empty")
+    starter, solutions = _text(row, columns.starter), _solutions(row, columns)
     tags = value_at(row, columns.tags)
     listed = [tag.strip() for tag in tags.split(",")] if isinstance(tags, str) else []
     return row_problem(
         source,
         own_id,
-        statement=_statement(row, columns.statement),
-        tests=_tests(row, columns, starter, programs),
+        statement=statement,
+        tests=_tests(row, columns, starter, solutions),
         solutions=solutions,
         starter=starter,
-        language=language,
         limits=limits_of(_amount(row, columns.time_limit), _amount(row, columns.memory_limit)),
         facts={"difficulty": value_at(row, columns.difficulty), "tags": names_in(tags) or listed},
     )
@@ -53,21 +60,14 @@ def value_at(row: Row, column: str | None) -> Any:
         return row.get(column or "")
     value: Any = row
     for name in column.split("."):
-        value = _field(unpack(value, column) if isinstance(value, str) else value, name)
+        value = _member(unpack(value, column) if isinstance(value, str) else value, name)
     return value
 
 
-def _field(value: Any, name: str) -> Any:
+def _member(value: Any, name: str) -> Any:
     if isinstance(value, list):
-        return [_field(item, name) for item in cast("list[Any]", value)]
+        return [_member(item, name) for item in cast("list[Any]", value)]
     return cast("Row", value).get(name) if isinstance(value, dict) else None
-
-
-def _language(name: str) -> str:
-    try:
-        return language_named(name or PYTHON, "the row").name
-    except UserError:
-        raise Skip("unsupported_language", f"the programs are in {name}") from None
 
 
 def _text(row: Row, column: str | None) -> str:
@@ -78,17 +78,15 @@ def _text(row: Row, column: str | None) -> str:
     return value or ""
 
 
-def _statement(row: Row, column: str) -> str:
-    value = value_at(row, column)
-    if isinstance(value, list):
-        messages = cast("list[Any]", value)
-        said = [m.get("content") for m in messages if isinstance(m, dict) and m.get("role") == "user"]
-        value = said[-1] if said else value
-    if not isinstance(value, str | None):
-        raise ColumnError(column, f"a {type(value).__name__}", "the statement, as text")
-    if value is None or not value.strip():
-        raise Skip("no_statement", f"`{column}` is empty")
-    return value
+def _solutions(row: Row, columns: ColumnMap) -> list[Any]:
+    """Return the references, without those that are known to fail."""
+    written = _listed(value_at(row, columns.reference))
+    programs = cast("list[Any]", written) if isinstance(written, list) else [written] if written else []
+    if columns.passed is None:
+        return programs
+    shares = _list_of(value_at(row, columns.passed), columns.passed) or []
+    right = [program for program, share in zip(programs, shares, strict=False) if share == 1]
+    return list(dict.fromkeys(right))[:_MOST_PASSED]
 
 
 def _listed(value: Any) -> Any:
@@ -105,73 +103,72 @@ def _amount(row: Row, column: str | None) -> Any:
     return f"{value} {unit[1].lower()}" if unit and _NUMBER.fullmatch(str(value)) else value
 
 
-def _tests(row: Row, columns: ColumnMap, starter: str, programs: list[str]) -> Tests:
+def _tests(row: Row, columns: ColumnMap, starter: str, solutions: list[Any]) -> Tests:
+    """Return the tests of a row. The Skip for unreadable ones names their columns."""
+    try:
+        return _read(row, columns, starter, solutions)
+    except Skip as skip:
+        named = columns.tests or f"{columns.inputs}` and `{columns.outputs}"
+        detail = skip.detail if skip.detail.startswith("`") else f"`{named}`: {skip.detail}"
+        raise Skip(skip.reason, detail) from None
+
+
+def _read(row: Row, columns: ColumnMap, starter: str, solutions: list[Any]) -> Tests:
     name = _text(row, columns.function).strip().rpartition(".")[2] or None
-    field = _field_of_tests(row, columns, name, starter)
+    called = None if columns.kind is None else columns.kind == "call"
+    if columns.tests is None:
+        # A starter that defines a function is not of a program that reads its input.
+        defines = bool(_DEFINED.search(starter)) and "input(" not in starter and "stdin" not in starter
+        called = name is not None or defines if called is None else called
+        field = _cases(row, str(columns.inputs), str(columns.outputs), called)
+    else:
+        field = _field(row, columns.tests, columns.kind)
     code = _code(field, columns.kind)
     if code and (columns.kind == "pytest" or _PYTEST.search(code)):
         tests = pytest_tests(code)
     elif code:
         # HumanEval's form: what calls `check` is not part of the tests.
-        called = f"{code}\ncheck({name})\n" if name and _CHECK.search(code) else code
-        tests = script_tests(called)
+        uncalled = "\ndef check(" in f"\n{code}" and "\ncheck(" not in code
+        tests = script_tests(f"{code}\ncheck({name})\n" if name and uncalled else code)
     else:
-        if columns.kind in ("stdin", "call"):
-            field = _with_type(field, columns.kind)
-        tests = read_tests(field, function=name, starter=starter, programs=programs)
+        programs = [program.source for program in references(solutions)[0]]
+        tests = read_tests(field, function=name, starter=starter, programs=programs, called=called)
     if columns.kind and not isinstance(tests, _KINDS[columns.kind]):
         found = tests.__struct_config__.tag
         raise Skip("other_kind", f"these are {found} tests, and the map has kind={columns.kind}")
     return tests
 
 
-def _field_of_tests(row: Row, columns: ColumnMap, function: str | None, starter: str) -> Any:
+def _field(row: Row, column: str, kind: str | None) -> Any:
     """Return the tests of a row as a field of ``read_tests``, or as code."""
-    if columns.tests is None:
-        return _cases(row, columns, function, starter)
-    field = value_at(row, columns.tests)
+    field = value_at(row, column)
     if field in (None, ""):
-        raise Skip("no_tests", f"`{columns.tests}` is empty")
-    code = isinstance(field, str) and "assert" in field and not field.lstrip().startswith("{")
-    packed = isinstance(field, str) and (columns.kind in ("stdin", "call") or not code)
-    return unpack(field, columns.tests) if packed else _listed(field)
+        raise Skip("no_tests", f"`{column}` is empty")
+    code = kind not in ("stdin", "call") and "assert" in str(field) and not str(field).startswith("{")
+    return unpack(field, column) if isinstance(field, str) and not code else _listed(field)
 
 
-def _cases(row: Row, columns: ColumnMap, function: str | None, starter: str) -> Row:
+def _cases(row: Row, inputs: str, outputs: str, called: bool) -> Row:
     """Return the tests of two columns as a field of ``read_tests``."""
-    names = [str(columns.inputs), str(columns.outputs)]
-    cells = [value_at(row, name) for name in names]
-    for name, cell in zip(names, cells, strict=True):
+    cells = {column: value_at(row, column) for column in (inputs, outputs)}
+    for column, cell in cells.items():
         if cell is None:
-            raise Skip("no_tests", f"`{name}` is empty")
-    # A starter that defines a function is not of a program that reads its input.
-    defines = bool(_DEFINED.search(starter)) and "input(" not in starter and "stdin" not in starter
-    called = columns.kind == "call" or (columns.kind is None and (function is not None or defines))
-    lists = [_list_of(cell, name) for name, cell in zip(names, cells, strict=True)]
-    if None in lists:
+            raise Skip("no_tests", f"`{column}` is empty")
+    given, expected = (_list_of(cell, column) for column, cell in cells.items())
+    if given is None or expected is None:
         # The cells are the only test.
-        lists = [
-            [unpack(cell, name) if called and isinstance(cell, str) else cell]
-            for name, cell in zip(names, cells, strict=True)
-        ]
-    return {"inputs": lists[0], "outputs": lists[1], "type": "call" if called else "stdin"}
+        given, expected = (
+            [unpack(cell, column) if called and isinstance(cell, str) else cell]
+            for column, cell in cells.items()
+        )
+    return {"inputs": given, "outputs": expected}
 
 
 def _list_of(value: Any, column: str) -> list[Any] | None:
-    """Return the list in a cell; None for other values. Raises Skip for text that begins as a list only."""
+    """Return the list in a cell; None for other values. Raises Skip for text that only begins as a list."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         value = unpack(value, column)
     return cast("list[Any]", value) if isinstance(value, list) else None
-
-
-def _with_type(field: Any, kind: str) -> Any:
-    """Return a field of tests with the type of each test."""
-    if isinstance(field, dict):
-        return {**cast("Row", field), "type": kind}
-    if not isinstance(field, list):
-        return field
-    items = cast("list[Any]", field)
-    return [{**cast("Row", item), "type": kind} if isinstance(item, dict) else item for item in items]
 
 
 def _code(field: Any, kind: str | None) -> str:
@@ -181,3 +178,45 @@ def _code(field: Any, kind: str | None) -> str:
         return ""
     asserts = isinstance(field, list) and all(part.lstrip().startswith("assert") for part in parts)
     return "" if asserts and kind != "pytest" else "\n\n".join(parts)
+
+
+def guess_map(rows: Sequence[Row]) -> dict[str, str]:
+    """Return parts of a problem -> the columns that look like them, by name and values. Others are absent."""
+    columns = [name for name in dict.fromkeys(name for row in rows for name in row) if name]
+    pair = {part: name for part in ("inputs", "outputs") if (name := _named(part, columns, rows))}
+    found = pair if len(pair) == 2 else {}
+    for part in _NAMES.keys() - {"inputs", "outputs", "tests" if found else ""}:
+        name = _named(part, [column for column in columns if column not in pair.values()], rows)
+        found |= {part: name} if name else {}
+    return {part: found[part] for part in _NAMES if part in found}
+
+
+def _named(part: str, columns: Sequence[str], rows: Sequence[Row]) -> str | None:
+    """Return the first column with a name and values of a part."""
+    plain = {re.sub(r"[^a-z0-9]", "", column.lower()): column for column in reversed(columns)}
+    return next((plain[n] for n in _NAMES[part] if n in plain and _suits(part, plain[n], rows)), None)
+
+
+def _suits(part: str, column: str, rows: Sequence[Row]) -> bool:
+    """Return whether the values may be this part of a problem."""
+    values = [row[column] for row in rows if row.get(column) not in (None, "", [], {})]
+    match part:
+        case "tests":
+            return any(map(_has_tests, values))
+        case "id":
+            return len({str(value) for value in values}) == len(rows)
+        case "statement" | "function" | "starter":
+            return all(isinstance(value, str | list) for value in values)
+        case _:
+            return bool(values)
+
+
+def _has_tests(value: Any) -> bool:
+    if "assert " in str(value):
+        return True
+    try:
+        # The function's name is in another column, and any will do here.
+        read_tests(value, starter="def f(): pass")
+    except (Skip, TypeError, ValueError, AttributeError, LookupError, RecursionError):
+        return False
+    return True

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -22,36 +21,34 @@ from whetstone.data.sources.source import DatasetSource, Row, Skip, text_of
 from whetstone.data.sources.table import source_named
 
 # The name of a set in the rows -> the source that reads it.
-_SETS = {
-    "apps": "apps",
-    "code_contests": "code_contests",
-    "open-r1/codeforces": "open-r1-codeforces",
-    "taco": "taco",
+_SETS = {name: name for name in ("apps", "code_contests", "taco")} | {
+    "open-r1/codeforces": "open-r1-codeforces"
 }
 # Most solutions of a question. The set has dozens of each.
 _MOST_SOLUTIONS = 4
 # Columns of tens of kilobytes that are not used.
 _LONG = {"r1_generation", "qwq_critique"}
-_SOLUTIONS, _FOUND, _REASON = "passed solutions", "row of the other set", "reason"
+_SOLUTIONS, _OTHER = "passed solutions", "row of the other set"
+_Questions = dict[int, tuple[str, Row]]
 
 
 def join(rows: Iterable[tuple[str, Row]], folder: Path | None) -> Iterator[tuple[str, Row]]:
-    """Yield one row of each question, joined with its row of the other set.
+    """Yield one row of each question, joined with its row of the other set, or with the reason why not.
 
     That set is in the subfolder of ``folder`` with the name of its source, such as ``taco``; on the hub if
-    ``folder`` is None. A question whose set cannot be read has the reason instead.
+    ``folder`` is None.
     """
-    wanted: dict[tuple[str, str], dict[int, tuple[str, Row]]] = {}
+    wanted: dict[tuple[str, str], _Questions] = {}
     for place, row in rows:
-        name, split, index = (row.get(column) for column in ("dataset", "split", "index"))
-        if name not in _SETS or not str(index).isdecimal():
-            yield place, row
+        name, index = str(row.get("dataset")), str(row.get("index"))
+        if name not in _SETS or not index.isdecimal():
+            yield place, {**row, _OTHER: f"no source reads row {index} of {name}"}
             continue
-        questions = wanted.setdefault((str(name), str(split)), {})
-        if int(str(index)) not in questions:
+        questions = wanted.setdefault((name, str(row.get("split"))), {})
+        if int(index) not in questions:
             small = {column: value for column, value in row.items() if column not in _LONG}
-            questions[int(str(index))] = place, {**small, _SOLUTIONS: []}
-        kept = questions[int(str(index))][1][_SOLUTIONS]
+            questions[int(index)] = place, {**small, _SOLUTIONS: []}
+        kept = questions[int(index)][1][_SOLUTIONS]
         if _passed(row) and len(kept) < _MOST_SOLUTIONS:
             kept.append(row.get("solution"))
     for (name, split), questions in wanted.items():
@@ -59,20 +56,20 @@ def join(rows: Iterable[tuple[str, Row]], folder: Path | None) -> Iterator[tuple
 
 
 def _joined(
-    source: DatasetSource, split: str, questions: dict[int, tuple[str, Row]], folder: Path | None
+    source: DatasetSource, split: str, questions: _Questions, folder: Path | None
 ) -> Iterator[tuple[str, Row]]:
+    reason = f"{source.name}, split {split}, has no row of this number"
     try:
         found = locate(source, folder and folder / source.name, splits=[split])
-        others = (row for part in found.parts for _, row in part.read(lambda _: None))
+        others = (row for part in found.parts for _, row in part.read(None))
         for number, other in enumerate(others):
             if number in questions:
                 place, row = questions.pop(number)
-                yield place, {**row, _FOUND: other}
-        reason = f"{source.name}, split {split}, has no row of this number"
+                yield place, {**row, _OTHER: other}
     except UserError as error:
         reason = str(error)
     for place, row in questions.values():
-        yield place, {**row, _REASON: reason}
+        yield place, {**row, _OTHER: reason}
 
 
 def _passed(row: Row) -> bool:
@@ -83,23 +80,18 @@ def _passed(row: Row) -> bool:
 
 def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a joined row. Raises Skip("tests_elsewhere") for a row without that of its other set."""
-    name, other = text_of(row, "dataset"), row.get(_FOUND)
-    if other is None:
-        unread = "it was read without that set" if name in _SETS else "no source reads that set"
-        why = row.get(_REASON) or unread
-        raise Skip("tests_elsewhere", f"statement and tests are in row {row.get('index')} of {name}: {why}")
+    name, other = text_of(row, "dataset"), row.get(_OTHER, "it was read without that set")
+    if isinstance(other, str):
+        raise Skip("tests_elsewhere", f"statement and tests are in row {row.get('index')} of {name}: {other}")
     problem = source_named(_SETS[name]).convert(source_named(_SETS[name]), other, own_id)
-    written: list[Any] = row.get(_SOLUTIONS, [])
-    programs, left_out = references([text for text in written if "#include" not in str(text)])
-    cpp, cpp_left_out = references([text for text in written if "#include" in str(text)], "cpp")
+    # The rows do not state the language, which a fence does.
+    written = [f"```cpp\n{text}\n```" if "#include" in str(text) else text for text in row[_SOLUTIONS]]
+    programs, left_out = references(written)
+    facts = known(difficulty=row.get("difficulty"), origin=name, original_row=row.get("index"))
     return msgspec.structs.replace(
         problem,
         id=f"{source.name}/{own_id}",
         source=source.name,
-        references=[*problem.references, *programs, *cpp],
-        meta={
-            **known(difficulty=row.get("difficulty"), origin=name, original_row=row.get("index")),
-            **problem.meta,
-            **known(solutions_left_out={**left_out, **cpp_left_out}),
-        },
+        references=[*problem.references, *programs],
+        meta={**facts, **problem.meta, **known(solutions_left_out=left_out)},
     )

@@ -1,10 +1,9 @@
-"""PrimeIntellect's verifiable coding problems, open-r1's edition of the Python ones, SYNTHETIC-1 and -2.
+"""PrimeIntellect's verifiable coding problems, open-r1's edition of the Python ones, and SYNTHETIC-1.
 
 The tests, ``verification_info``, are the ``repr`` of a Python object in text. open-r1 wrote a structure of
 text columns instead. It named the statement ``problem_statement``, or ``problem`` after decontamination.
 SYNTHETIC-1 has replies of a model to such tasks, so a problem occurs many times. Its first row counts, the
-others are duplicates, and the replies are not used. SYNTHETIC-2 has tasks of many kinds without naming them:
-coding problems are those whose ``verification_info`` has tests.
+others are duplicates, and the replies are not used.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ _FUNCTION_SENTENCE = re.compile(
     r"\nYour solution should implemented in the function \"\w+\"\. "
     r"The inputs will be passed to it and it should return the correct solution\.\Z"
 )
-_ANSWER_FORMAT = "\n\nWrite Python code to solve the problem."
 _STARTER_OFFER = "\n\nWrite your solution by modifying this code:\n\n```python\n"
 
 
@@ -90,16 +88,6 @@ def convert_synthetic(source: DatasetSource, row: Row, own_id: str) -> Problem:
     if task != "verifiable_code":
         raise Skip("not_code", f"a task of the type {task}")
     return convert(source, row, own_id)
-
-
-def convert_synthetic_2(source: DatasetSource, row: Row, own_id: str) -> Problem:
-    """Convert a row of SYNTHETIC-2."""
-    if "test_cases" not in object_of(row, "verification_info"):
-        raise Skip("not_code", "`verification_info` has no tests")
-    prompt = text_of(row, "prompt")
-    # The prompt ends with the format of the answer, which the environment states itself.
-    statement, separator, _ = prompt.rpartition(_ANSWER_FORMAT)
-    return convert(source, {**row, "prompt": statement if separator else prompt}, own_id)
 
 
 def object_of(row: Row, column: str) -> dict[str, Any]:

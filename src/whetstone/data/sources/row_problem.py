@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from whetstone.core.problem import AssertTests, CallTests, Limits, Problem, StdinTests, Tests
+from whetstone.core.problem import CallTests, Limits, Problem
 from whetstone.data.sources.packed import unpack
 from whetstone.data.sources.programs import references
 from whetstone.data.sources.source import DatasetSource, Skip
@@ -74,19 +74,14 @@ def row_problem(
     limits: Limits | None = None,
     facts: Mapping[str, Any] | None = None,
 ) -> Problem:
-    """Return a problem of ``source`` whose tests are a field in any form that ``read_tests`` supports, or
-    were read before.
+    """Return a problem of ``source`` whose tests are a field in any form that ``read_tests`` supports.
 
     ``solutions`` are programs in ``language``, as written; those that cannot be judged are counted in
     ``meta``. ``function`` is the name of the called function, if the row states it. Non-empty ``facts`` are
     stored in ``meta``. Raises Skip for tests that cannot be judged.
     """
     programs, left_out = references(solutions, language)
-    read: Tests = (
-        tests
-        if isinstance(tests, StdinTests | CallTests | AssertTests)
-        else read_tests(tests, function=function, starter=starter, programs=[p.source for p in programs])
-    )
+    read = read_tests(tests, function=function, starter=starter, programs=[p.source for p in programs])
     if isinstance(read, CallTests) and language != PYTHON:
         raise Skip(
             "unsupported_language",

@@ -132,8 +132,11 @@ def _csv(path: Path) -> _Rows:
     # The default limit of 128 KiB is below the size of many tests.
     csv.field_size_limit(sys.maxsize)
     with path.open("rb") as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
+        # Spreadsheets of some countries write semicolons. The header shows which mark is used.
+        delimiter = max(",;\t", key=text.readline().count)
+        text.seek(0)
         try:
-            for row in cast(Iterator[Row], csv.DictReader(text)):
+            for row in cast(Iterator[Row], csv.DictReader(text, delimiter=delimiter)):
                 yield raw.tell(), row
         except csv.Error as error:
             raise UserError(f"{path}: cannot be read as CSV: {error}") from None
@@ -253,4 +256,5 @@ _READERS: dict[str, Callable[[Path], _Rows]] = {
     ".json": _json,
     ".json.gz": _json,
     ".csv": _csv,
+    ".tsv": _csv,
 }

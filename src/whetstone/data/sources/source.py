@@ -12,19 +12,20 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
+from pydantic import model_validator
 
 from whetstone.core.errors import UserError
 from whetstone.core.literal import write_literal
 from whetstone.core.long_integers import decode_json, format_integer, is_short
 from whetstone.core.problem import CallCase, CallTests, Problem, StdinCase, StdinTests, case_count
+from whetstone.core.settings import NonEmpty, Section
 from whetstone.data.decisions import ProblemDecision
 from whetstone.data.explain import explain
 from whetstone.data.files import check_plain
-from whetstone.data.sources.column_map import ColumnMap
 from whetstone.data.sources.downloads import PackageFile
 from whetstone.data.text_lines import plain_lines
 from whetstone.data.validate.comparing import with_stated_comparison
@@ -61,6 +62,49 @@ class ColumnError(Exception):
         self.expected = expected
 
 
+class ColumnMap(Section):
+    """The columns of a table, by the part of a problem that they hold.
+
+    A column is a name, or a path into its objects, ``info.tests``, or into lists of objects, ``cases.in``.
+
+    statement: text, or chat messages, of which the last one of the user counts.
+    tests: inputs and outputs in any common form, asserts, or test code.
+    inputs: instead of ``tests``: a list with an item for each test, or the text of the only test.
+    outputs: the expected outputs or results, in the form of ``inputs``.
+    function: the name of the called function; a starter with one function states it, too.
+    starter: the code to begin with.
+    reference: a correct program, or a list of them.
+    passed: for each reference, the share of tests that it passes; those below 1 are left out.
+    id: a name of the problem; without it, a hash of the row.
+    time_limit: seconds, or text with a unit; the name of a column such as ``limit_ms`` gives its unit.
+    memory_limit: megabytes, or text with a unit; the name of a column such as ``limit_kb`` gives its unit.
+    difficulty: any value, stored in ``meta``.
+    tags: a list of names, or text with commas.
+    kind: the kind of the tests; without it, their form and the function's name decide.
+    """
+
+    statement: NonEmpty
+    tests: NonEmpty | None = None
+    inputs: NonEmpty | None = None
+    outputs: NonEmpty | None = None
+    function: NonEmpty | None = None
+    starter: NonEmpty | None = None
+    reference: NonEmpty | None = None
+    passed: NonEmpty | None = None
+    id: NonEmpty | None = None
+    time_limit: NonEmpty | None = None
+    memory_limit: NonEmpty | None = None
+    difficulty: NonEmpty | None = None
+    tags: NonEmpty | None = None
+    kind: Literal["stdin", "call", "assert", "pytest"] | None = None
+
+    @model_validator(mode="after")
+    def _has_tests(self) -> ColumnMap:
+        if (self.tests is None) == (self.inputs is None or self.outputs is None):
+            raise ValueError("give the tests as tests=COLUMN, or as inputs=COLUMN and outputs=COLUMN")
+        return self
+
+
 class DatasetSource(Struct, frozen=True):
     """A public dataset, and how its rows become problems."""
 
@@ -90,8 +134,8 @@ class DatasetSource(Struct, frozen=True):
     """The file or folder with the rows, for a source of a map file that is not on the hub."""
     map: ColumnMap | None = None
     """The columns of the parts of a problem, for ``mapped.convert``."""
-    join: Joiner | None = None
-    """Adds to the rows what other sources hold."""
+    join: Callable[[Iterable[tuple[str, Row]], Path | None], Iterator[tuple[str, Row]]] | None = None
+    """Adds what other sources hold to places and rows; called with the folder of local files, too."""
 
     @property
     def command_line(self) -> str:
@@ -101,8 +145,6 @@ class DatasetSource(Struct, frozen=True):
 
 Converter = Callable[[DatasetSource, Row, str], Problem]
 """(source, row, id of the row: see ``row_id``) -> the problem, whose id begins with the source's name."""
-Joiner = Callable[[Iterable[tuple[str, Row]], Path | None], Iterator[tuple[str, Row]]]
-"""(places and rows of a split, the folder of the source or None for the hub) -> places and joined rows."""
 
 
 def import_rows(

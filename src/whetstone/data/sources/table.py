@@ -6,29 +6,32 @@ from __future__ import annotations
 
 import importlib
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from whetstone.core.errors import UserError, did_you_mean
-from whetstone.core.settings import read_settings
-from whetstone.data.sources.column_map import ENDINGS, ColumnMap, MapFile, read_map_file
-from whetstone.data.sources.source import DatasetSource
+from whetstone.core.settings import read_mapping, read_settings
+from whetstone.data.sources.source import ColumnMap, DatasetSource
 
 _TABLES: dict[str, dict[str, Any]] = tomllib.loads(
     resources.files("whetstone.data.sources").joinpath("sources.toml").read_text(encoding="utf-8")
 )
 _INSTALLED = entry_points(group="whetstone.sources")
+MAP_ENDINGS = (".yaml", ".yml")
+_MAP_FIELDS = ("name", "title", "licence", "path", "hub_id", "revision", "files", "map")
 SOURCE_NAMES = tuple(sorted({*_TABLES, *_INSTALLED.names}))
 
 
 def source_named(name: str) -> DatasetSource:
     """Return a source by name, or that of a map file by its path. Raises UserError for an unknown one."""
-    if name.endswith(ENDINGS):
-        return mapped_source(read_map_file(name))
+    if name.endswith(MAP_ENDINGS):
+        fields = read_mapping(name, what="a map of columns", example="whetstone data import --help")
+        return mapped_source(fields, name)
     if name in _INSTALLED.names:
         return _INSTALLED[name].load()
     if name not in _TABLES:
@@ -38,24 +41,26 @@ def source_named(name: str) -> DatasetSource:
     return _source({"name": name, **_fields_of(name)})
 
 
-def mapped_source(content: MapFile) -> DatasetSource:
-    """Return the source of a map file, whose columns of statement and tests are required."""
-    parts = ("statement", "tests", "inputs", "outputs")
-    required = {column: part for part, column in content.map.columns().items() if part in parts}
-    fields = content.model_dump(exclude_none=True)
-    # The first name of a path is the column that a row has.
-    columns = {
-        f"{column} or {column.split('.')[0]}" if "." in column else column: f"the {part}"
-        for column, part in required.items()
-    }
-    ids = (content.map.id,) if content.map.id else ()
-    return _source({**fields, "title": content.title or content.name, "columns": columns, "id_columns": ids})
+def mapped_source(fields: Mapping[str, Any], where: str) -> DatasetSource:
+    """Return the source of a map file, which is a table as in ``sources.toml`` without columns, with a name.
+
+    Raises UserError, which begins with ``where``, for invalid fields.
+    """
+    for field in fields:
+        if field not in _MAP_FIELDS:
+            known = ", ".join(_MAP_FIELDS)
+            raise UserError(f"{where}: no key `{field}`{did_you_mean(field, _MAP_FIELDS)} (known: {known})")
+    columns = read_settings(ColumnMap, fields.get("map", {}), where=where)
+    given = {"name": Path(where).stem, "title": where, "licence": "not stated", "files": {}, **fields}
+    try:
+        return _source({**given, "columns": {}, "id_columns": [columns.id] if columns.id else []})
+    except msgspec.ValidationError as error:
+        raise UserError(f"{where}: {error}") from None
 
 
 def _source(fields: dict[str, Any]) -> DatasetSource:
     columns = fields.pop("map", None)
-    if columns is not None:
-        fields = {"convert": "mapped.convert", **fields}
+    fields = {"convert": "mapped.convert", **fields}
     for field in fields.keys() & {"convert", "join"}:
         module, _, function = fields[field].rpartition(".")
         # Importing all modules would slow down every command that only names a source.

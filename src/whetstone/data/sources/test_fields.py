@@ -61,15 +61,23 @@ class _Signature(NamedTuple):
 
 
 def read_tests(
-    field: Any, *, function: str | None = None, starter: str = "", programs: Sequence[str] = ()
+    field: Any,
+    *,
+    function: str | None = None,
+    starter: str = "",
+    programs: Sequence[str] = (),
+    called: bool | None = None,
 ) -> Tests:
-    """Return the tests in ``field``, in any of the forms above.
+    """Return the tests in ``field``, in any of the forms above, or ``field`` itself if it was read before.
 
     ``function`` is the name of the function that is called, if another field states it. ``starter`` and
     ``programs``, the references, show what fields may omit: that name, whether it is a method of
-    ``class Solution``, and the number of its arguments. Raises Skip with the reason for a field without
+    ``class Solution``, and the number of its arguments. ``called`` states whether a function is called, if
+    that is known. Raises Skip with the reason for a field without
     tests that can be judged.
     """
+    if isinstance(field, StdinTests | CallTests | AssertTests):
+        return field
     value = _unwrap(field)
     if not value:
         raise Skip("no_tests", "the tests are empty")
@@ -78,7 +86,7 @@ def read_tests(
     written = _columns(value, function) if isinstance(value, dict) else _rows(value, function)
     if not written.inputs:
         raise Skip("no_tests", "the tests are empty")
-    if not written.called:
+    if not (written.called if called is None else called):
         cases = [StdinCase(_stdin_text(i), _stdin_text(o)) for i, o in _pairs(written)]
         return StdinTests(cases)
     name = written.function or _only_function(starter)

@@ -54,7 +54,7 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     ability = str(row.get("ability") or "code").lower()
     if "cod" not in ability and "program" not in ability:
         raise Skip("not_code", f"a row of the ability {ability}")
-    message = _user_message(row)
+    message = user_message(row.get("prompt"), "prompt")
     starter = shown_code(message)
     extra = facts_of(row, "extra_info")
     # The format has no standard field for references: these are Code-R1's and ScaleBox's.
@@ -80,15 +80,15 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     )
 
 
-def _user_message(row: Row) -> str:
-    """Return the last message of the user."""
-    prompt: Any = row.get("prompt")
+def user_message(prompt: Any, column: str) -> str:
+    """Return text, or the last message of the user in a chat. Raises ColumnError for other values."""
     if isinstance(prompt, str):
         return prompt
     messages = cast(list[Any], prompt) if isinstance(prompt, list) else []
     contents = [m.get("content") for m in messages if isinstance(m, dict) and m.get("role") == "user"]
     if not contents or not isinstance(contents[-1], str):
-        raise ColumnError("prompt", "missing" if prompt is None else f"a {type(prompt).__name__} without any")
+        found = "a list without any" if isinstance(prompt, list) else f"a {type(prompt).__name__}"
+        raise ColumnError(column, "missing" if prompt is None else found)
     return contents[-1]
 
 
