@@ -32,7 +32,7 @@ ExtractionRule = Literal["program", "last_fence", "first_fence", "all_fences", "
 
 _THINK = re.compile(r"</?think>")
 # Tokens that end a reply, as tokenizers write them that keep special tokens: <|im_end|>, </s>, <eos>.
-_END_TOKEN = re.compile(r"<[|｜][\w▁ .-]{1,40}[|｜]>|</s>|<eos>|<end_of_turn>|<pad>")
+END_TOKEN = re.compile(r"<[|｜][\w▁ .-]{1,40}[|｜]>|</s>|<eos>|<end_of_turn>|<pad>")
 _LONGEST_END_TOKEN = 44
 # How many blocks are candidates, from the end of a reply.
 _MAX_BLOCKS = 500
@@ -149,7 +149,7 @@ def _without_end_tokens(text: str) -> str:
         while end and text[end - 1].isspace():
             end -= 1
         start = text.rfind("<", max(0, end - _LONGEST_END_TOKEN), end)
-        if start < 0 or _END_TOKEN.fullmatch(text, start, end) is None:
+        if start < 0 or END_TOKEN.fullmatch(text, start, end) is None:
             return text if end == len(text.rstrip()) else text[:end]
         end = start
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from math import fsum
 from statistics import pstdev
 
 from whetstone.core.sample import Batch, Group, Sample
 from whetstone.core.verdict import SHARED_INTERPRETER, Verdict
+from whetstone.judge.extract import END_TOKEN
 
 SPAN = 20
 _BASE, _MODULUS = 1_000_003, 2**61 - 1
 
 
-def batch_metrics(sampled: Sequence[Group], batch: Batch) -> dict[str, float]:
+def batch_metrics(
+    sampled: Sequence[Group], batch: Batch, special_tokens: AbstractSet[int] = frozenset()
+) -> dict[str, float]:
     """Return statistics of all groups in ``sampled``, and of the groups that the ``batch`` kept.
 
     ``reward/*`` are over replies with a reward; ``reward/std`` is that of the population, and
@@ -24,8 +28,10 @@ def batch_metrics(sampled: Sequence[Group], batch: Batch) -> dict[str, float]:
     a share of replies, and ``length/repetition`` is the mean share of repeated spans, see :func:`repetition`.
     ``episode/*`` are means of the samples' metrics, over the samples that have the metric; ``episode/turns``
     is also there if any sample has several turns. ``sample/unscored`` counts replies without a reward, and
-    ``sample/shared_interpreter`` those of them whose verdict could have been forged. A quantity without
-    values is left out.
+    ``sample/shared_interpreter`` those of them whose verdict could have been forged. ``sample/cut`` counts
+    replies that ended at the token limit, and ``sample/special_tokens`` those with one of the
+    ``special_tokens`` before the end of a turn, or with the text of one. A quantity without values is left
+    out.
     """
     samples = [sample for group in sampled for sample in group.samples]
     numbers: dict[str, float] = {}
@@ -46,9 +52,12 @@ def batch_metrics(sampled: Sequence[Group], batch: Batch) -> dict[str, float]:
     if lengths:
         numbers["length/mean"] = sum(lengths) / len(lengths)
         numbers["length/max"] = max(lengths)
-        numbers["length/truncated"] = sum(s.finish_reason == "length" for s in samples) / len(samples)
+        numbers["sample/cut"] = sum(s.finish_reason == "length" for s in samples)
+        numbers["length/truncated"] = numbers["sample/cut"] / len(samples)
         numbers["length/repetition"] = fsum(repetition(s.response_ids) for s in samples) / len(samples)
         numbers["length/total"] = sum(lengths)
+    numbers["sample/replies"] = len(samples)
+    numbers["sample/special_tokens"] = sum(_has_special_token(s, special_tokens) for s in samples)
     numbers["sample/unscored"] = len(samples) - len(rewards)
     forgeable = [s for s in samples if s.judgement and s.judgement.unpaid == SHARED_INTERPRETER]
     numbers["sample/shared_interpreter"] = len(forgeable)
@@ -81,6 +90,18 @@ def repetition(ids: Sequence[int], span: int = SPAN) -> float:
         if place >= span - 1:
             seen.add(value)
     return 1.0 - len(seen) / spans
+
+
+def _has_special_token(sample: Sample, special_tokens: AbstractSet[int]) -> bool:
+    begin, ids = 0, sample.response_ids
+    for start, end in [*sample.given, (len(ids), len(ids))]:
+        # The last token of a turn may be the one that ends it.
+        if not special_tokens.isdisjoint(ids[begin : max(begin, start - 1)]):
+            return True
+        begin = end
+    texts = [text for role, text in sample.dialogue if role == "assistant"] or [sample.text]
+    found = (END_TOKEN.search(text) for text in texts)
+    return any(match and match.string[match.end() :].strip() for match in found)
 
 
 def _by_source(sampled: Sequence[Group]) -> dict[str, float]:

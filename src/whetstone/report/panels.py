@@ -11,6 +11,7 @@ from whetstone.report.audit import audit_rows
 from whetstone.report.charts import Chart, Columns, Panel, Series, chart_of, share_top, smooth
 from whetstone.report.ledger import LEDGER, latest_tokens, ledger_rows
 from whetstone.report.run_data import RunData, eval_sets
+from whetstone.report.run_signs import KEY, WINDOW, sign_rows
 
 MAX_COLUMNS = 80
 SET_LABELS = {"heldout": "held-out", "train": "training"}
@@ -27,7 +28,7 @@ _SHARES = {
     "overlap": "both at once",
 }
 _SOURCE = "reward/source/"
-_DRAWN = ("reward/", "verdict/", "length/", "episode/turns", "sample/", "group/zero_variance", "time/")
+_DRAWN = ("reward/", "verdict/", "length/", "episode/turns", "sample/", "group/zero_variance", "time/", KEY)
 # Small charts: the title and the colour of each metric.
 SMALL = {
     "sample/unscored": ("replies without reward", "plum"),
@@ -88,13 +89,20 @@ def run_panels(run: RunData) -> list[Panel]:
     """Return every panel of a run, in reading order."""
     records = flat_records(run.train)
     panels = [_reward(records), _evaluated(run), _verdicts(records), _lengths(records), _time(records)]
-    return [*panels, *_ledger(run), *_audit(run), _optimisation(records)]
+    return [*_signs(run), *panels, *_ledger(run), *_audit(run), _optimisation(records)]
 
 
 def partner_panels(run: RunData) -> list[Panel]:
     """Return the panels of a second model, which is not evaluated and writes no programs."""
     records = flat_records(run.train)
-    return [_reward(records), _lengths(records), *_ledger(run), *_audit(run), _optimisation(records)]
+    return [
+        *_signs(run),
+        _reward(records),
+        _lengths(records),
+        *_ledger(run),
+        *_audit(run),
+        _optimisation(records),
+    ]
 
 
 def flat_records(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -105,6 +113,13 @@ def flat_records(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         else dict(record)
         for record in records
     ]
+
+
+def _signs(run: RunData) -> list[Panel]:
+    """Return what the terminal warned of during the run."""
+    note = f"Each is about {WINDOW} steps together. The terminal has shown them too."
+    rows = sign_rows(run.train)
+    return [Panel("Warnings", note, rows=rows, wide=True)] if rows else []
 
 
 def _reward(records: Sequence[Mapping[str, Any]]) -> Panel:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from whetstone.core.errors import UserError
 from whetstone.core.problem import InteractiveTests, NoTests, Problem, Program
+from whetstone.data.micro import MICRO_PREFIX, MICRO_PROMPT
 from whetstone.engine.engine import Engine
 from whetstone.environments.environment import Environment
 from whetstone.environments.prompt import Tokenizer
@@ -92,6 +93,32 @@ async def check_judging(judge: RunJudge, problems: Iterable[Problem]) -> None:
     # The verdict does not matter: only a refusal raises an error.
     tried = (judge.judge(problem, Program(problem.language, "0")) for problem in kinds.values())
     await asyncio.gather(*tried)
+
+
+def warmup_note(recipe: Recipe, train: Sequence[Problem]) -> str:
+    """Return how the micro-tasks of a warm-up differ from what the run trains; empty if they do not."""
+    warmup, environment = recipe.warmup, recipe.environment
+    if warmup is None or warmup.writes != "programs":
+        return ""
+    found: list[str] = []
+    if others := sum(not problem.id.startswith("micro/") for problem in train):
+        found.append(f"{others} of {len(train)} training problems are no micro-tasks")
+    prompt = environment.build().prompt(train[0])
+    taught = MICRO_PROMPT.format(statement=train[0].statement) + MICRO_PREFIX
+    if prompt is not None and (prompt.chat or prompt.user + prompt.prefix != taught):
+        found.append(f"its prompts are {MICRO_PROMPT + MICRO_PREFIX!r}, and those of `environment` are not")
+    if environment.extraction != "whole":
+        found.append(
+            f"its replies are expressions without marks, for `environment.extraction: whole`, not "
+            f"`{environment.extraction}`"
+        )
+    if not found:
+        return ""
+    return (
+        f"note: the warm-up teaches micro-tasks, which this run does not train: {'; '.join(found)}. The "
+        "model may begin without any reply that earns a reward. Use the data and environment of the recipe "
+        "`tiny`, or let the environment give demonstrations (`warmup.writes: demonstrations`)"
+    )
 
 
 async def check_references(

@@ -25,8 +25,9 @@ from whetstone.core.errors import UserError
 from whetstone.core.run_lock import locked
 from whetstone.engine.loading import LoadedModel, load_model
 from whetstone.engine.memory import keep_freed_memory, return_freed_memory
-from whetstone.report.metrics import MetricsWriter, Record
+from whetstone.report.metrics import MetricsWriter, Record, read_metrics
 from whetstone.report.rollouts import RolloutWriter, rollouts_from
+from whetstone.report.run_signs import SignWatch
 from whetstone.report.sinks import ShownMetrics, check_views
 from whetstone.rollout.flow import FlowBatch
 from whetstone.run.auto import with_choices
@@ -194,6 +195,7 @@ class _RunOutputs:
     """The outputs of the first rank. ``separate``: the evaluation process, if there is one."""
 
     metrics: MetricsWriter
+    signs: SignWatch
     rollouts: RolloutWriter
     evaluator: Evaluator
     separate: SeparateEvaluation | None
@@ -230,7 +232,8 @@ def _open_outputs(
             else nullcontext()
         )
         with process as separate:
-            yield _RunOutputs(metrics, rollouts, evaluator, separate)
+            watch = SignWatch(read_metrics(metrics.path))
+            yield _RunOutputs(metrics, watch, rollouts, evaluator, separate)
 
 
 def _build_saver(recipe: Recipe, folder: Path, ranks: Ranks) -> CheckpointSaver:
@@ -333,9 +336,13 @@ class _Run:
             written.rollouts.write(step, rollouts_from(step, drawn.sampled, self.parts.decode))
             bound = None if self.recipe.flow is None else self.recipe.flow.staleness
             report = await self.parts.flow.report()
-            record = train_record(step, drawn, metrics, seconds, report, bound)
+            tokens = self.parts.stray_tokens
+            record = train_record(step, drawn, metrics, seconds, report, bound, tokens)
+            signs = written.signs.add(record)
             written.metrics.write(record)
             self.display.on_step(record, settings.steps)
+            for sign in signs:
+                self.display.log(f"warning: {sign}")
             if written.separate is None and self.recipe.evaluation.due(step, last=last):
                 await self._evaluate(written)
                 if not last:

@@ -20,6 +20,8 @@ from whetstone.engine.loading import LoadedModel
 from whetstone.engine.settings import SERVERS
 from whetstone.environments.environment import Environment
 from whetstone.environments.episode import POLICY, ProgramJudge
+from whetstone.environments.formats.family import family_of
+from whetstone.environments.formats.marks import Marks
 from whetstone.environments.replies import EngineReplies
 from whetstone.environments.runner import open_environment
 from whetstone.rollout.flow import Flow
@@ -73,6 +75,12 @@ class RunParts:
     def decode(self, ids: list[int]) -> str:
         """Return token ids as text."""
         return str(self.policy.tokenizer.decode(ids))
+
+    @property
+    def stray_tokens(self) -> frozenset[int]:
+        """The special tokens of the model that have no meaning within a reply."""
+        tokenizer = self.policy.tokenizer
+        return Marks(family_of(tokenizer), tokenizer).stray_tokens
 
 
 def cores_per_rank(ranks: Ranks) -> int:

@@ -16,7 +16,7 @@ from whetstone.engine.preview import Preview, preview
 from whetstone.engine.sources import HubModelUnavailable
 from whetstone.environments.formats.family import use_chat_settings
 from whetstone.run.auto import with_recorded_choices
-from whetstone.run.checks import check_episodes, check_references
+from whetstone.run.checks import check_episodes, check_references, warmup_note
 from whetstone.run.evaluation import EvaluationSet, evaluation_sets
 from whetstone.run.initial_model import scratch_tokenizer
 from whetstone.run.problem_sets import ProblemSets, built_folder, needs_build, problem_sets
@@ -55,7 +55,13 @@ def preflight(recipe: Recipe, log: Log, *, with_evaluation: bool = True) -> Prep
     measured: list[EvaluationSet] = []
     if with_evaluation:
         measured = evaluation_sets(recipe, sets)
+        _log_warmup(recipe, sets, log)
     return PreparedRun(recipe, sets, measured, tokenizer)
+
+
+def _log_warmup(recipe: Recipe, sets: ProblemSets, log: Log) -> None:
+    if note := warmup_note(recipe, sets.train):
+        log(note)
 
 
 def preflight_models(recipe: Recipe, log: Log, *, with_evaluation: bool = True) -> dict[str, PreparedRun]:
@@ -149,6 +155,7 @@ def _dry_run(recipe: Recipe, log: Log, *, first: bool, partner: bool) -> None:
     if first:
         check_recipe(recipe.run_dir(), with_recorded_choices(recipe))
     measured = evaluation_sets(recipe, sets)
+    _log_warmup(recipe, sets, log)
     if recipe.judge.url:
         log(f"not checked: whether the judge at {recipe.judge.url} answers")
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from itertools import compress
 from typing import Any
 
@@ -20,6 +21,7 @@ def train_record(
     seconds: dict[str, float],
     report: FlowReport,
     staleness: int | None = None,
+    special_tokens: AbstractSet[int] = frozenset(),
 ) -> dict[str, Any]:
     """Return the record of a training step. All values that depend on clock or machine are under ``time``.
 
@@ -31,6 +33,8 @@ def train_record(
     staleness: the bound, in a run with a flow; token rates then refer to the whole step. Above 0,
     ``staleness/*`` reports by how many versions the weights were ahead of a trained group's oldest token and
     of the trained tokens, and what the composition of batches has cost so far.
+
+    special_tokens: token ids that have no meaning within a reply, see ``batch_metrics``.
     """
     sampling = seconds["generate"] if staleness is None else seconds["step"]
     samples = [sample for group in drawn.sampled for sample in group.samples]
@@ -48,7 +52,7 @@ def train_record(
     )
     clock |= {f"{LEDGER}{name}": count for name, count in report.tokens.items()}
     record: dict[str, Any] = {"step": step, "kind": "train", "time": clock}
-    record |= batch_metrics(drawn.sampled, drawn.batch)
+    record |= batch_metrics(drawn.sampled, drawn.batch, special_tokens)
     if staleness:
         record |= _staleness(step, drawn.batch)
         record |= {f"staleness/{name}": value for name, value in report.composition.items()}

@@ -53,6 +53,8 @@ class Marks:
         ends = [*family.ends, *(channels.ends if channels else ())]
         self.end_tokens = frozenset(ids[end] for end in ends if end in ids)
         """The tokens that end a reply."""
+        self.stray_tokens = frozenset(self._skipped - self._tokens.keys())
+        """The special tokens that have no meaning within a reply."""
         self._tokenizer = tokenizer
 
     def __bool__(self) -> bool:
