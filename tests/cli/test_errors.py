@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,3 +49,11 @@ def test_a_mistake_is_answered_by_its_cause_and_the_way_out(
     command, said = MISTAKES[mistake]
     assert main(command.split()) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.process
+def test_a_model_folder_that_is_not_there_is_found_out_before_torch_is_loaded(folder: Path) -> None:
+    words = ["eval", "--model", "./absent", "--benchmark", "problems", "--data", "builtin:heldout"]
+    code = f"import sys\nfrom whetstone.cli.main import main\nprint(main({words}), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["2", "False"], done.stderr

@@ -84,6 +84,9 @@ def _model(model: ModelWeights, endpoint: EndpointSettings, replies: ReplyOption
             "--concurrency, --request-timeout, --silence, --patience, --body and --thinking are for "
             "--endpoint"
         )
+    from whetstone.engine.sources import check_source
+
+    check_source(model.source)  # before the seconds in which torch is imported
     from whetstone.evaluate.embedded import EmbeddedModel
 
     return EmbeddedModel(model)
