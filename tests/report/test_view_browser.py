@@ -175,6 +175,29 @@ def test_an_address_without_a_page_and_evaluations_without_a_common_problem_get_
     page.close()
 
 
+def test_runs_are_found_sorted_and_shown_with_chosen_columns(
+    view: ViewProcess, folder: Path, page: Any
+) -> None:
+    (folder / "two" / "notes.md").write_text("# A second look\n")
+    page.goto(address(view, "/"))
+    page.wait_for_selector("#runs tbody tr")
+    names = "[...document.querySelectorAll('#runs tbody a')].map((one) => one.textContent.split('/')[1])"
+    for down in (False, True):
+        page.locator("#runs thead button[data-head=step]").click()
+        shown = page.evaluate(names)
+        assert (shown[-1 if down else 0], len(shown)) == ("hostile", 3)
+    page.locator("#runs summary").click()
+    page.locator("#runs label", has_text="model").locator("input").check()
+    assert "SmolLM2" in page.locator("#runs tbody").inner_text()
+    page.reload()
+    page.wait_for_selector("#runs tbody tr")
+    assert "SmolLM2" in page.locator("#runs tbody").inner_text(), "the choice stays"
+    page.fill("#l-text", "second LOOK")
+    until(page, names + ".join() === 'two'")
+    page.select_option("#l-state", "died")
+    until(page, "document.querySelector('#runs').textContent.includes('no run')")
+
+
 def test_texts_differ_by_words_and_shares_are_rounded_as_elsewhere(view: ViewProcess, page: Any) -> None:
     page.goto(address(view, "/"))
     marks = "(a, b) => [...marked(a, b).querySelectorAll('mark')].map((one) => one.textContent)"

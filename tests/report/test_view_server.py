@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import fcntl
+import io
 import json
 import socket
 from collections.abc import Generator, Iterator
@@ -22,7 +24,7 @@ from tests.report.test_page import HOSTILE
 from tests.report.view_process import ViewProcess, viewed
 from whetstone.cli.main import main
 from whetstone.evaluate.results import SampleResult
-from whetstone.report.metrics import MetricsWriter
+from whetstone.report.metrics import MetricsWriter, read_metrics
 from whetstone.report.page import run_report, script_json
 from whetstone.report.rollouts import RolloutWriter, read_rollouts
 from whetstone.report.run_data import read_run
@@ -74,10 +76,13 @@ def test_runs_are_listed_with_how_they_stand_and_nothing_outside_of_the_folder_i
     before = contents(folder)
     with running(folder / "died"):
         wait_until(lambda: view.places()["viewed0/died"]["state"]["word"] == "running")
+        assert view.places()["viewed0/died"]["state"]["left_s"] > 0
     places = view.places()
     assert places["viewed0/died"]["state"]["word"] == "died"
     ended = places["viewed0/ended"]["state"]
     assert (ended["word"], ended["step"], ended["steps"]) == ("ended", 6, 6)
+    assert ended["left_s"] is None
+    assert places["viewed0/ended"]["facts"]["algorithm"] == "dapo"
     assert ended["heldout"] == ["pass@1", pytest.approx(0.76)]
     assert places["viewed0/ended/step-6-heldout"]["run"] == places["viewed0/ended"]["id"]
     assert places["viewed0/alone/mbpp"]["figures"] == {"pass@1": 0.0}
@@ -151,6 +156,19 @@ def test_a_run_has_the_data_of_its_report(view: ViewProcess, folder: Path) -> No
     served = view.data("/v1/run", id=view.places()["viewed0/ended"]["id"])["page"]
     run = read_run(folder / "ended")
     assert json.loads(script_json(run_report(run, {})["page"])) == served
+
+
+def test_all_metrics_of_a_run_are_one_csv_file(view: ViewProcess, folder: Path) -> None:
+    status, headers, body = view.ask("/v1/metrics.csv", {"id": view.places()["viewed0/ended"]["id"]})
+    assert (status, headers["content-disposition"]) == (200, 'attachment; filename="metrics.csv"')
+    rows = list(csv.DictReader(io.StringIO(body)))
+    records = read_metrics(folder / "ended" / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [str(record["step"]) for record in records]
+    assert [row["kind"] for row in rows].count("eval") == 7
+    last = next(record for record in reversed(records) if record["kind"] == "train")
+    row = next(row for row in reversed(rows) if row["kind"] == "train")
+    assert float(row["reward/mean"]) == last["reward/mean"]
+    assert float(row["time/generate"]) == last["time"]["generate"]
 
 
 def test_rollouts_are_listed_searched_and_come_with_their_siblings(view: ViewProcess, folder: Path) -> None:

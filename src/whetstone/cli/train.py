@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from whetstone.core.flag import Flag
 from whetstone.run.display import Display
 from whetstone.run.preflight import check_machine, machine_errors
 from whetstone.run.recipe import Recipe, dump_recipe, load_recipe, stage_recipes
+from whetstone.run.start_record import COMMAND_VARIABLE
 
 
 class _Training(Struct, frozen=True, kw_only=True):
@@ -73,6 +75,8 @@ def add_parser(subparsers: Any) -> None:
 def train_recipe(args: _Training) -> int:
     """Run the verb."""
     recipe = load_recipe(args.recipe, args.overrides)
+    # The roles that a command starts record this command, not their own.
+    os.environ.setdefault(COMMAND_VARIABLE, shlex.join(["whetstone", *sys.argv[1:]]))
     if args.dry_run:
         _dry_run(recipe, remote=args.ray is not None)
         return 0

@@ -56,8 +56,7 @@ def render(card: Card) -> str:
         pipeline=_pipeline(card.pipeline),
         reasons=_reasons(card.drop_report),
         added_tests=_added_tests(card),
-        properties="".join(_property(card, *row) for row in _PROPERTIES if len(getattr(card, row[0])) > 1),
-        same=_same(card),
+        properties="".join(_property(card, *row) for row in _PROPERTIES if getattr(card, row[0])),
     )
     return page(
         kind="data card",
@@ -226,19 +225,6 @@ def _property(card: Card, name: str, title: str, note: str) -> str:
         shown = [*shown[:_ROWS], (f"{len(rest)} more", sum(count for _, count in rest))]
     about = f'<p class="note">{html.escape(note)}</p>' if note else ""
     return f'<section class="panel"><h2>{html.escape(title)}</h2>{about}{_bars(shown)}</section>'
-
-
-def _same(card: Card) -> str:
-    """Return the properties that all problems share, or that none has."""
-    facts = [
-        f"<div><dt>{html.escape(title)}</dt><dd>{html.escape(next(iter(counts), 'none'))}</dd></div>"
-        for name, title, _ in _PROPERTIES
-        if len(counts := getattr(card, name)) <= 1
-    ]
-    if not facts:
-        return ""
-    listed = f'<dl class="facts">{"".join(facts)}</dl>'
-    return f'<section class="panel wide"><h2>The same for all problems</h2>{listed}</section>'
 
 
 def _bars(counts: list[tuple[str, int]]) -> str:

@@ -79,7 +79,7 @@ def version(package: str) -> str | None:
 
 
 def _changes(a: dict[str, Any], b: dict[str, Any]) -> dict[str, str]:
-    flat_a, flat_b = _flat(a), _flat(b)
+    flat_a, flat_b = flat_settings(a), flat_settings(b)
     keys = sorted(flat_a.keys() | flat_b.keys())
     changed = (key for key in keys if flat_a.get(key) != flat_b.get(key))
     return {key: f"{key} ({_shown(flat_a.get(key))} and {_shown(flat_b.get(key))})" for key in changed}
@@ -90,7 +90,9 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    if isinstance(value, dict) and value:
-        return {k: v for key, child in value.items() for k, v in _flat(child, f"{prefix}{key}.").items()}
-    return {prefix.rstrip("."): value}
+def flat_settings(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of nested settings by dotted key."""
+    if not isinstance(value, dict) or not value:
+        return {prefix.rstrip("."): value}
+    parts = (flat_settings(child, f"{prefix}{key}.") for key, child in value.items())
+    return {key: leaf for part in parts for key, leaf in part.items()}

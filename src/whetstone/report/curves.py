@@ -10,7 +10,7 @@ from typing import Any
 
 from whetstone.core.errors import UserError
 from whetstone.core.outputs import write_file
-from whetstone.evaluate.manifest import differences
+from whetstone.evaluate.manifest import differences, flat_settings
 from whetstone.evaluate.passk import PairedDifference
 from whetstone.evaluate.results import EVALUATION_FILE, PASS_1, REWARD, Evaluation, paired_differences
 from whetstone.report.charts import Chart, Columns, Panel, Series, chart_of, clock_of, smooth
@@ -145,10 +145,11 @@ def run_comparison(runs: NamedRuns) -> dict[str, Any]:
     tokens; null where there is none. ``results``: for each problem set and estimate, for each run that has
     it, ``before``, ``after`` and ``change`` as in ``result_of``, and ``difference``: the paired difference
     between the last evaluation of the run and that of the first run; null for the first run. ``notes`` are
-    differences in how the evaluations were made.
+    differences in how the evaluations were made. ``settings``: for each setting of the recipes that is not
+    the same in all runs, its ``key`` and its ``values`` in their order.
     """
     if not runs:
-        return {"runs": [], "results": [], "notes": []}
+        return {"runs": [], "results": [], "settings": [], "notes": []}
     found = [(name, result_of(run)["evaluations"]) for name, run in runs]
     results: list[dict[str, Any]] = []
     notes: list[str] = []
@@ -165,7 +166,12 @@ def run_comparison(runs: NamedRuns) -> dict[str, Any]:
                 if (one["set"], one["estimate"]) == (set_name, estimate)
             ]
             results.append({"set": set_name, "estimate": estimate, "rows": rows})
-    return {"runs": [_facts(name, run) for name, run in runs], "results": results, "notes": notes}
+    return {
+        "runs": [_facts(name, run) for name, run in runs],
+        "results": results,
+        "settings": _different_settings([run for _, run in runs]),
+        "notes": notes,
+    }
 
 
 def _facts(name: str, run: RunData) -> dict[str, Any]:
@@ -177,6 +183,14 @@ def _facts(name: str, run: RunData) -> dict[str, Any]:
         "generated": _total(run, GENERATED),
         "trained": _total(run, "loss/tokens"),
     }
+
+
+def _different_settings(runs: Sequence[RunData]) -> list[dict[str, Any]]:
+    recipes = [flat_settings(run.recipe) for run in runs]
+    # A difference of the name or of the place says nothing about a run.
+    keys = dict.fromkeys(key for recipe in recipes for key in recipe if key not in ("name", "out"))
+    rows = [{"key": key, "values": [recipe.get(key) for recipe in recipes]} for key in keys]
+    return [row for row in rows if any(value != row["values"][0] for value in row["values"])]
 
 
 def _total(run: RunData, key: str) -> int | None:

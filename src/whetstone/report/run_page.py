@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from whetstone.evaluate.manifest import flat_settings
 from whetstone.report.charts import clock_of
 from whetstone.report.panels import partner_panels, run_panels
 from whetstone.report.reply_rows import case_rows, error_line
 from whetstone.report.rollouts import RolloutRow
 from whetstone.report.run_data import RunData, read_run, result_of
+from whetstone.report.starts import read_notes, read_starts
 
 # The folder names of second models.
 PARTNERS = ("verifier",)
@@ -30,6 +32,9 @@ def run_page(run: RunData, partners: Mapping[str, RunData]) -> dict[str, Any]:
     return {
         "title": run.folder.resolve().name,
         "facts": [(label, value) for label, value in _facts(run) if value],
+        "notes": read_notes(run.folder),
+        "starts": read_starts(run.folder),
+        "recipe": flat_settings(run.recipe),
         "evaluations": result_of(run)["evaluations"],
         "finished": run.finished,
         "clocks": {"": clock_of(run.train)},
@@ -80,24 +85,36 @@ def _clip(text: str) -> str:
 
 
 def _facts(run: RunData) -> list[tuple[str, str]]:
-    model, algorithm, trainer = run.section("model"), run.section("algorithm"), run.section("trainer")
-    data = run.section("data")
+    trainer, data = run.section("trainer"), run.section("data")
     last = max((record["step"] for record in run.train), default=0)
     size = ""
     if "prompts_per_step" in trainer and "samples_per_prompt" in trainer:
         size = f"{trainer['prompts_per_step']} prompts × {trainer['samples_per_prompt']} replies"
     return [
-        ("recipe", run.name),
-        ("model", _model(model)),
-        ("algorithm", str(algorithm.get("preset") or "")),
+        *recipe_facts(run.recipe).items(),
         ("steps", f"{last} of {trainer['steps']}" if "steps" in trainer else str(last)),
         ("a step", size),
-        ("learning rate", f"{float(trainer['lr']):.3g}" if "lr" in trainer else ""),
         ("training problems", str(data.get("train") or "")),
         ("held-out problems", str(data.get("heldout") or "")),
-        ("seed", str(run.recipe.get("seed", ""))),
         ("recorded", _recording_time(run)),
     ]
+
+
+def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings by which people tell runs apart; missing ones are empty."""
+    model, algorithm, trainer = (_section(recipe, name) for name in ("model", "algorithm", "trainer"))
+    return {
+        "recipe": str(recipe.get("name") or ""),
+        "model": _model(model),
+        "algorithm": str(algorithm.get("preset") or ""),
+        "learning rate": f"{float(trainer['lr']):.3g}" if "lr" in trainer else "",
+        "seed": str(recipe.get("seed", "")),
+    }
+
+
+def _section(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = recipe.get(key)
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _model(section: dict[str, Any]) -> str:

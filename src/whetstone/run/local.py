@@ -43,6 +43,7 @@ from whetstone.run.records import train_record
 from whetstone.run.run_dir import check_recipe, find_checkpoint, write_recipe
 from whetstone.run.run_judge import run_judge
 from whetstone.run.separate_evaluation import SeparateEvaluation
+from whetstone.run.start_record import record_start
 from whetstone.trainer.checkpoint import load_checkpoint
 from whetstone.trainer.loop import RunDrained, train_steps
 from whetstone.trainer.ranks import Ranks, join_ranks
@@ -185,6 +186,7 @@ async def train_with_parts(
                 run = _Run(recipe, folder, display, parts, _build_saver(recipe, folder, ranks), None)
                 return await run.run(fresh=checkpoint is None)
             write_recipe(folder, recipe)
+            record_start(folder, recipe)
             with _open_outputs(prepared, folder, parts, display, resumed=checkpoint is not None) as written:
                 run = _Run(recipe, folder, display, parts, _build_saver(recipe, folder, ranks), written)
                 return await run.run(fresh=checkpoint is None)

@@ -13,6 +13,7 @@ from whetstone.core.run_lock import check_unlocked
 from whetstone.engine.settings import MachineSection
 from whetstone.report.audit import AUDIT_FILE
 from whetstone.report.metrics import read_metrics
+from whetstone.report.starts import NOTES_FILE, STARTS_FILE
 from whetstone.rollout.settings import Gpus
 from whetstone.run.auto import with_recorded_choices
 from whetstone.run.recipe import Recipe, dump_recipe, load_recipe
@@ -59,7 +60,7 @@ _ROUNDING_ONLY = {
 
 _RUN_FILES = {
     *("checkpoints", "evaluations", "flow", AUDIT_FILE, "flow-url", "logs", "metrics.jsonl", "report.html"),
-    *("rollouts", "start", "verifier", "views", "weights"),
+    *("rollouts", "start", STARTS_FILE, NOTES_FILE, "verifier", "views", "weights"),
 }
 _REMEDY = "give a folder for the run with out=FOLDER"
 

@@ -68,7 +68,7 @@ function optionsOf(chart, small) {
       y: { range: (plot, low, high) => (chart.top ? [0, chart.top] : low === null ? [0, 1] : chart.stacked ? [0, high * 1.05] : fitted(low, high)) },
     },
     axes: [
-      { ...axis, label: small ? undefined : chart.axis || "step", size: 24, incrs: whole, values: (plot, ticks) => ticks.map(short) },
+      { ...axis, label: small ? undefined : chart.axis || "step", size: 24, ...(chart.axis === "hours" ? {} : { incrs: whole }), values: (plot, ticks) => ticks.map(short) },
       { ...axis, label: small ? undefined : chart.unit, size: 50, values: (plot, ticks) => ticks.map(chart.percent ? (share) => short(share * 100) + "%" : short), space: small ? 30 : 40 },
     ],
     series: [{ label: chart.axis || "step", value: (plot, step) => short(step ?? chart.steps.at(-1)) }, ...seriesOf(chart, format)],
@@ -131,20 +131,6 @@ const sizes = new ResizeObserver((entries) => {
   }
 });
 
-// A panel of half the width that has nothing beside it gets the whole width.
-function withoutHoles(panels) {
-  const filled = [...panels];
-  let half = false;
-  filled.forEach((panel, i) => {
-    half = !panel.wide && !half;
-    if (half && (!filled[i + 1] || filled[i + 1].wide)) {
-      filled[i] = { ...panel, wide: true };
-      half = false;
-    }
-  });
-  return filled;
-}
-
 // What the charts are drawn over, and the number of points of their trailing mean.
 const drawing = { hours: false, points: 1 };
 
@@ -205,7 +191,7 @@ function drawingControls(place, again) {
 
 // Charts that were drawn before get new data and keep their zoom, if the panels have the same parts.
 function showPanels(root, given, clocks) {
-  const panels = withoutHoles(given).map((panel) => ({ ...panel, charts: panel.charts?.map((chart) => drawn(chart, clocks)) }));
+  const panels = given.map((panel) => ({ ...panel, charts: panel.charts?.map((chart) => drawn(chart, clocks)) }));
   const charts = panels.flatMap((panel) => (panel.charts || []).map((chart, i) => [chart, Boolean(panel.multiples) || i > 0]));
   const parts = JSON.stringify([panels.map((panel) => [panel.title, panel.rows]), charts.map(([chart]) => [chart.id, chart.series.length])]);
   if (root.dataset.parts !== parts) {

@@ -47,46 +47,20 @@ function programParts(reply, nothing) {
   return [element("h3", "Program"), node];
 }
 
-// A text in which the words that another text does not have in this order are marked.
+// A text in which the words that differ from those of another text are marked. Texts of as many words are compared
+// word by word; of others the part between the equal beginning and the equal end is marked.
 function marked(text, other) {
   const words = (whole) => whole.match(/\s+|[\p{L}\p{N}_.+-]+|[^]/gu) || [];
   const [a, b] = [words(text), words(other)];
+  const most = Math.min(a.length, b.length);
   let start = 0;
-  while (start < a.length && start < b.length && a[start] === b[start]) start += 1;
+  while (start < most && a[start] === b[start]) start += 1;
   let end = 0;
-  while (end < Math.min(a.length, b.length) - start && a.at(-1 - end) === b.at(-1 - end)) end += 1;
-  const kept = commonWords(a.slice(start, a.length - end), b.slice(start, b.length - end));
+  while (end < most - start && a.at(-1 - end) === b.at(-1 - end)) end += 1;
+  const same = (i) => (a.length === b.length ? a[i] === b[i] : i < start || i >= a.length - end);
   const node = element("span");
-  let different = "";
-  a.forEach((word, i) => {
-    const same = i < start || i >= a.length - end || kept.has(i - start);
-    if (!same) different += word;
-    if (different && (same || i === a.length - 1)) {
-      node.append(element("mark", different));
-      different = "";
-    }
-    if (same) node.append(word);
-  });
+  a.forEach((word, i) => node.append(same(i) ? word : element("mark", word)));
   return node;
-}
-
-// The places in a of a longest common subsequence of two lists of words; none for long lists, which take too long.
-function commonWords(a, b) {
-  const kept = new Set();
-  if (a.length * b.length > 250000) return kept;
-  const lengths = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
-  for (let i = a.length - 1; i >= 0; i -= 1)
-    for (let j = b.length - 1; j >= 0; j -= 1)
-      lengths[i][j] = a[i] === b[j] ? lengths[i + 1][j + 1] + 1 : Math.max(lengths[i + 1][j], lengths[i][j + 1]);
-  for (let i = 0, j = 0; i < a.length && j < b.length; ) {
-    if (a[i] === b[j]) {
-      kept.add(i);
-      i += 1;
-      j += 1;
-    } else if (lengths[i + 1][j] >= lengths[i][j + 1]) i += 1;
-    else j += 1;
-  }
-  return kept;
 }
 
 function caseParts(cases, nothing) {

@@ -67,6 +67,25 @@ function resultNodes(evaluations, finished) {
   return [scrolled(table(heads, rows, "result")), element("p", steps + "; 95% intervals over problems" + paired, "note")];
 }
 
+// How the run was started, and its recipe: what differs from the shipped one first.
+function aboutNodes(starts, recipe) {
+  const nodes = [];
+  const wrapped = (heads, rows, name) => scrolled(table(heads, rows, "wrapped"), name);
+  if (starts.length) {
+    const { shipped, settings } = starts.at(-1);
+    const title = shipped ? "Different from the shipped recipe " + shipped : "Settings that the recipe gives";
+    const rows = Object.entries(settings).map(([key, [before, now]]) => [key, ...(shipped ? [before] : []), now]);
+    const given = rows.length ? wrapped(["setting", ...(shipped ? [shipped] : []), "here"], rows, title) : element("p", "none", "note");
+    const versions = (one) => Object.entries(one.versions).map((pair) => pair.join(" ")).join(", ");
+    const began = starts.map((one) => [new Date(one.at * 1000).toLocaleString(), element("code", one.command), one.host, versions(one), one.commit || "–"]);
+    nodes.push(element("h3", title), given, element("h3", "Started"), wrapped(["at", "command", "host", "versions", "commit"], began, "starts"));
+  }
+  const all = element("details");
+  const rows = Object.entries(recipe).map(([key, value]) => [key, String(value)]);
+  all.append(element("summary", "The whole recipe (" + rows.length + " settings)"), wrapped(["setting", "value"], rows, "recipe"));
+  return [...nodes, all];
+}
+
 function browseRollouts(source) {
   const last = (value, without) => value ?? without;
   return browse({
@@ -129,6 +148,7 @@ function rolloutsIn(rows) {
 function runPage(data) {
   const pairs = comparing();
   const showRollouts = browsing(() => browseRollouts(data.live ? servedSource("/v1/rollouts", { id: query.id }) : rolloutsIn(data.rows)));
+  const csv = link("metrics as CSV", "/v1/metrics.csv", { id: query.id });
   let listed = "";
   let draw = () => {};
   drawingControls(byId("drawing"), () => draw());
@@ -138,7 +158,7 @@ function runPage(data) {
 
   function showState(state) {
     const last = state.at === null ? "" : ", last record " + ago(state.at);
-    byId("live").replaceChildren(stateNode(state), "  step " + stepsOf(state) + last);
+    byId("live").replaceChildren(stateNode(state), "  step " + stepsOf(state) + leftOf(state) + last, "  ·  ", csv);
     byId("roles").hidden = !state.roles.length;
     byId("role-lines").replaceChildren(...state.roles.map((line) => element("li", line)));
   }
@@ -155,6 +175,9 @@ function runPage(data) {
   return ({ page, state, places, count }) => {
     if (page) {
       showHead(page.title, page.facts);
+      byId("noted").hidden = !page.notes;
+      byId("notes").textContent = page.notes;
+      byId("about-parts").replaceChildren(...aboutNodes(page.starts, page.recipe));
       byId("result").replaceChildren(...resultNodes(page.evaluations, page.finished));
       const named = (name) => (panel) => ({ ...panel, title: name + ": " + panel.title });
       const panels = [...page.panels, ...page.partners.flatMap((one) => one.panels.map(named(one.name)))];

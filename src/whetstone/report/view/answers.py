@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,10 +18,12 @@ from whetstone.report.evaluation_index import EvaluationIndex
 from whetstone.report.evaluation_page import problem_replies, problem_rows, results_page
 from whetstone.report.growing_files import file_stamp
 from whetstone.report.page import html_page
+from whetstone.report.panels import flat_records
 from whetstone.report.rollout_index import RolloutSummary
 from whetstone.report.run_data import cached_evaluation
-from whetstone.report.run_page import rollout_row
+from whetstone.report.run_page import recipe_facts, rollout_row
 from whetstone.report.signs import sudden_rises
+from whetstone.report.starts import read_notes
 from whetstone.report.view.library import Library, State, ViewedFolder, state_of
 
 SCRIPT_PATH = "/assets/page.js"
@@ -38,6 +42,8 @@ def list_folders(library: Library, query: Query) -> Any:
         try:
             if place.kind == "run":
                 row["state"] = msgspec.to_builtins(_state(library, place))
+                row["facts"] = recipe_facts(library.run(place.id).recipe())
+                row["notes"] = read_notes(place.path).partition("\n")[0].lstrip("# ")
             elif place.kind == "evaluation":
                 row |= _evaluation_summary(place)
         except UserError as error:
@@ -135,6 +141,19 @@ def problem_with_replies(library: Library, query: Query) -> Any:
     inputs = library.inputs(_sides(library, query)[0]).of(problem)
     return row | problem_replies(sides, problem, MOST_REPLIES, row["sides"], inputs)
 
+
+def metrics_csv(library: Library, query: Query) -> str:
+    """Return all records of a run as CSV, with a column for each metric."""
+    records = flat_records(library.run(query.get("id", "")).records())
+    numbers = sorted({key for record in records for key in record} - {"step", "kind", "time"})
+    text = io.StringIO()
+    writer = csv.DictWriter(text, ["step", "kind", *numbers], extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()
+
+
+CSV_PATH = "/v1/metrics.csv"
 
 # The functions that make JSON, by path.
 ANSWERS: dict[str, Answer] = {

@@ -17,7 +17,7 @@ from whetstone.core.http.server import listen, server
 from whetstone.core.http.service_host import RequestLog
 from whetstone.core.http.settings import Address, HostLimits
 from whetstone.report.page import missing_page, script
-from whetstone.report.view.answers import ANSWERS, PAGES, SCRIPT_PATH
+from whetstone.report.view.answers import ANSWERS, CSV_PATH, PAGES, SCRIPT_PATH, metrics_csv
 from whetstone.report.view.library import Library, check_roots
 
 # The headers of every response. The only script is a file of the package; a page cannot contain one.
@@ -84,7 +84,7 @@ class _Routes:
         path = scope["path"]
         make = _response_maker(path)
         if make is None:
-            known = (*PAGES, *ANSWERS, SCRIPT_PATH)
+            known = (*PAGES, *ANSWERS, CSV_PATH, SCRIPT_PATH)
             raise RequestRefused(
                 404, "no_such_path", f"there is no {path[:100]}{did_you_mean(path[:100], known)}"
             )
@@ -117,6 +117,11 @@ def _response_maker(path: str) -> Callable[[Library, Mapping[str, str]], Respons
     if path in ANSWERS:
         answer = ANSWERS[path]
         return lambda library, query: json_response(answer(library, query))
+    if path == CSV_PATH:
+        headers = {"content-disposition": 'attachment; filename="metrics.csv"'}
+        return lambda library, query: Response(
+            metrics_csv(library, query).encode(errors="replace"), headers=headers, media_type="text/csv"
+        )
     if path == SCRIPT_PATH:
         return lambda library, query: Response(script(), media_type="text/javascript; charset=utf-8")
     return None

@@ -24,16 +24,17 @@ from whetstone.evaluate.results import EVALUATION_FILE, headline_key
 from whetstone.report.evaluation_index import EvaluationIndex
 from whetstone.report.evaluation_page import problem_sets_of
 from whetstone.report.growing_files import file_stamp
-from whetstone.report.metrics import MetricsTail, Record
+from whetstone.report.metrics import MetricsTail, Record, seconds_by_step
 from whetstone.report.rollout_index import RolloutIndex
 from whetstone.report.run_data import RunData, problem_sets, read_recipe, run_of
 from whetstone.report.run_page import PARTNERS, run_page
 from whetstone.report.signs import Signs
+from whetstone.report.starts import NOTES_FILE, STARTS_FILE
 
 # The depth of the search for runs, in folders.
 DEPTH = 3
 _NOT_SEARCHED = frozenset({"checkpoints", "rollouts", "logs", "flow", "views", "node_modules"})
-_RUN_FILES = ("recipe.yaml", "metrics.jsonl", "rollouts", "evaluations")
+_RUN_FILES = ("recipe.yaml", "metrics.jsonl", "rollouts", "evaluations", STARTS_FILE, NOTES_FILE)
 
 Kind = Literal["run", "evaluation", "data"]
 
@@ -142,7 +143,8 @@ class State(Struct, frozen=True):
 
     ``reward`` is the mean reward of the last step, and ``heldout`` the name and value of the main result on
     held-out problems at the last evaluation. ``at``: when the last record was written, in Unix seconds.
-    ``roles``: a line for each role.
+    ``roles``: a line for each role. ``left_s``: the estimated seconds until the last step of a running run;
+    None if nothing is known.
     """
 
     word: str
@@ -152,6 +154,7 @@ class State(Struct, frozen=True):
     heldout: tuple[str, float] | None
     at: float | None
     roles: list[str]
+    left_s: float | None
 
 
 class Roles:
@@ -201,7 +204,17 @@ def state_of(folder: Path, records: Sequence[Record], recipe: Mapping[str, Any],
         heldout=_heldout(evaluated),
         at=stamps[0] if stamps else None,
         roles=roles.lines_of(folder) if running else [],
+        left_s=_left_s(records, steps) if running else None,
     )
+
+
+def _left_s(records: Sequence[Record], steps: int) -> float | None:
+    """Return the time for the missing steps at the pace of the last twenty, evaluations included."""
+    pace = seconds_by_step(records)[-21:]
+    if len(pace) < 2 or not steps:
+        return None
+    (before, begun), (now, spent) = pace[0], pace[-1]
+    return max(0, steps - now) * (spent - begun) / (now - before)
 
 
 def _last(records: Sequence[Record], key: str) -> float | None:
@@ -248,7 +261,8 @@ class _RunView:
             for tail in tails:
                 tail.update()
             evaluations = self.folder / "evaluations"
-            files = [self.folder / "recipe.yaml", *sorted(evaluations.glob("records*.jsonl"))]
+            names = ("recipe.yaml", STARTS_FILE, NOTES_FILE)
+            files = [*(self.folder / name for name in names), *sorted(evaluations.glob("records*.jsonl"))]
             state = [
                 *([tail.stamp for tail in tails]),
                 *([file_stamp(file) for file in files]),
