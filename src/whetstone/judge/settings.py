@@ -14,9 +14,9 @@ class JudgeSection(Section):
     minimum_tier: the weakest isolation that is allowed; the run is refused where there is only a weaker one.
     max_cases: training judges at most this number of a problem's cases, 0 for all. It is a seeded subset, the
         same for all replies to a prompt, and another one when the problem comes again. Evaluation judges all.
-    environment: the packages that programs may import: the name of an environment that `whetstone judge
-        environment create` created, or the folder of a virtual environment. Empty for the installed packages
-        of Whetstone's extra `programs`.
+    environment: the packages that programs may import, and their Python: the name of an environment that
+        `whetstone judge environment create` created, or the folder of a virtual environment. Empty for the
+        installed packages of Whetstone's extra `programs`. A problem can name another environment.
     fork_per_case: false runs the cases of a Python program in one process. This is several times cheaper, but
         each case sees what earlier ones left behind.
     url: one or several servers (`whetstone judge serve`) that judge instead of this machine, with workers of
