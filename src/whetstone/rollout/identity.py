@@ -92,7 +92,9 @@ def identity_of(sections: Mapping[str, object], problems: Iterable[Problem]) -> 
     fields = {name: hashlib.sha256() for name in Problem.__struct_fields__}
     for problem in problems:
         for name, digest in fields.items():
-            digest.update(msgspec.json.encode(getattr(problem, name), order="deterministic") + b"\n")
+            value = getattr(problem, name)
+            given = None if value is msgspec.UNSET else value
+            digest.update(msgspec.json.encode(given, order="deterministic") + b"\n")
     return Identity(digests | {f"problems.{name}": d.hexdigest()[:16] for name, d in fields.items()})
 
 
