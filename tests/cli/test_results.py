@@ -21,6 +21,7 @@ AFTER = {**BEFORE, "step": 4, "eval/heldout/pass@1": 0.875}
 
 
 def printed(folder: Path, before: dict[str, float], after: dict[str, float]) -> str:
+    (folder / "metrics.jsonl").touch()
     display = Display(Console(width=80, record=True, quiet=False))
     print_results(display, folder, before, after)
     return display.console.export_text()

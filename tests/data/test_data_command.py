@@ -110,13 +110,43 @@ def test_validate_names_a_failing_reference_and_a_passing_wrong_program(
 def test_validate_writes_the_kept_problems_and_no_other_file(file: Path, tmp_path: Path) -> None:
     out = tmp_path / "clean" / "kept.jsonl"
     argv = ("validate", str(file), "--out", str(out), "--workers", "1", "--mutants", "0")
-    assert whetstone_data(*argv, "--drop", "few_tests") == 0
+    assert whetstone_data(*argv, "--drop", "few_tests") == 1, "nothing was kept"
     assert list(read_problems(out)) == []
     assert whetstone_data(*argv, "--replace") == 0
     kept = list(read_problems(out))
     assert [problem.id for problem in kept] == ["demo/one", "demo/two"]
     assert kept[0].meta["validation"]["flags"] == {"few_tests": "2; the policy asks for 5"}
     assert sorted(path.name for path in out.parent.iterdir()) == ["kept.decisions.jsonl", "kept.jsonl"]
+
+
+@pytest.mark.process
+def test_validate_prints_its_findings_and_fails_only_if_a_kept_problem_is_not_as_intended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "p.jsonl", tmp_path / "clean"
+    write_problems(path, [add_problem("demo/good"), add_problem("demo/bad", reference=FALSE)])
+    argv = ("validate", str(path), "--out", str(out), "--replace", "--workers", "1", "--mutants", "0")
+    for options, status in (((), 0), (("--mark", "reference_fails"), 1), ((), 0)):
+        assert whetstone_data(*argv, *options) == status
+        assert capsys.readouterr().out.startswith("demo/bad: reference_fails: references[0]: wrong_answer")
+    for name in (str(out), f"{out}:train"):
+        with pytest.raises(
+            UserError, match="'demo/bad' was dropped by validate, because of reference_fails: "
+        ):
+            whetstone_data("show", name, "--id", "demo/bad")
+    with pytest.raises(UserError, match=r"no problem 'demo/other'"):
+        whetstone_data("show", str(out), "--id", "demo/other")
+    with pytest.raises(UserError, match="the split is empty; name the other split"):
+        whetstone_data("show", f"{out}:validation")
+
+
+def test_prepare_announces_an_empty_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = tmp_path / "apps.jsonl"
+    tests = json.dumps({"inputs": ["1\n"], "outputs": ["2\n"]})
+    row = {"problem_id": 1, "question": "Print n plus 1.", "solutions": "[]", "input_output": tests}
+    rows.write_text(json.dumps(row | {"difficulty": "interview", "url": "", "starter_code": ""}) + "\n")
+    assert whetstone_data("prepare", f"apps={rows}", "--validation", "0", "--out", str(tmp_path / "set")) == 0
+    assert "warning: the split validation is empty: --validation 0 took no problem" in capsys.readouterr().out
 
 
 def test_validate_refuses_invalid_options(file: Path) -> None:

@@ -73,6 +73,10 @@ def run_prepare(plan: PreparationPlan, files: PrepareFiles) -> int:
         console.print(
             f"{out}: {counts}; dropped rows and reasons: {out / PAGE_FILE}", soft_wrap=True, highlight=False
         )
+        for split in (name for name, count in card.problems.items() if not count):
+            text = f"the split {split} is empty: --validation {plan.validation:g} took "
+            text += "no problem" if split == "validation" else "all problems"
+            console.print(f"[bold red]warning:[/] {text}", soft_wrap=True, highlight=False)
     return 0
 
 

@@ -34,7 +34,7 @@ from whetstone.core.problem import (
 from whetstone.core.settings import Section
 from whetstone.data.builtin import SET_NAMES
 from whetstone.data.case_inputs import call_text
-from whetstone.data.dataset import open_problems
+from whetstone.data.dataset import open_problems, why_dropped
 from whetstone.data.files import no_problems
 from whetstone.data.sources.source import DatasetSource
 from whetstone.data.sources.table import all_sources, source_named
@@ -89,6 +89,9 @@ def show(shown: _ShownSet) -> int:
             console.print(_page(problem))
             return 0
         ids.append(problem.id)
+    if drop := why_dropped(shown.name, shown.id):
+        why = f"{drop.reason}: {drop.detail}" if drop.detail else drop.reason
+        raise UserError(f"{shown.name}: {shown.id!r} was dropped by {drop.step}, because of {why}")
     hint = did_you_mean(shown.id, ids)
     raise UserError(
         f"{shown.name}: no problem {shown.id!r}{hint} (list them: whetstone data show {shown.name})"

@@ -27,11 +27,15 @@ examples:
   whetstone data validate raw --out clean --mutants 20 --mark several_answers
   whetstone data validate raw --out clean.parquet --fewest-tests 8 --drop few_tests
 
-Without --out, exit status 1 means that a problem is not as intended. With --out, the same command resumes an
-interrupted validation.
+Without --out, exit status 1 means that a problem is not as intended. With --out, it means that a kept problem
+is not as intended (only marked), or that none was kept; the same command resumes an interrupted validation.
 
 faults of problems, and how each is treated unless an option changes it:
 """
+
+
+# The most problems of a set whose findings are printed although they are also written to --out.
+_MOST_LISTED = 2000
 
 
 class ValidateFiles(Section):
@@ -65,7 +69,10 @@ def add_action(actions: Any) -> None:
 
 
 def validate(files: ValidateFiles, policy: Policy, machine: JudgeMachine) -> int:
-    """Validate a set. Returns 0, or 1 if ``out`` is missing and a problem is not as intended."""
+    """Validate a set.
+
+    Returns 1 if a problem is not as intended; with ``out``, only if it was kept, or if none was. Else 0.
+    """
     console = Console()
     files.check()
     with Progress() as progress:
@@ -75,7 +82,7 @@ def validate(files: ValidateFiles, policy: Policy, machine: JudgeMachine) -> int
 
         def watch(problem: Problem, outcome: ValidationOutcome) -> None:
             validating.advance()
-            if files.out is None:
+            if files.out is None or shared.problems <= _MOST_LISTED:
                 _print_flags(outcome, console)
 
         with machine.judge() as judge:
@@ -95,7 +102,9 @@ def validate(files: ValidateFiles, policy: Policy, machine: JudgeMachine) -> int
                     progress.say(f"results so far are in {journal_path(files.out)}; the same command resumes")
                 raise
     _print_summary(tally, console)
-    return 1 if files.out is None and tally.amiss else 0
+    if files.out is None:
+        return 1 if tally.amiss else 0
+    return 1 if tally.kept_amiss or not tally.kept else 0
 
 
 def _print_flags(outcome: ValidationOutcome, console: Console) -> None:

@@ -70,6 +70,14 @@ def is_dataset(path: str | Path) -> bool:
     return (folder / DECISIONS_FILE).is_file() and (folder / f"{SPLITS[0]}.parquet").is_file()
 
 
+def why_dropped(name_or_path: str | Path, problem_id: str) -> ProblemDecision | None:
+    """Return the decision that dropped a problem from a set; None if none is recorded."""
+    folder, _ = _folder_and_split(name_or_path)
+    file = folder / DECISIONS_FILE if folder else _decisions_file(Path(name_or_path))
+    decisions = read_decisions(file) if file.is_file() else ()
+    return next((one for one in decisions if one.problem_id == problem_id and one.action == "drop"), None)
+
+
 def transform(
     source: str | Path,
     out: str | Path,

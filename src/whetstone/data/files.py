@@ -65,6 +65,12 @@ def no_problems(name: str | Path) -> UserError:
     file = Path(name)
     if file.is_file() and not file.stat().st_size:
         return UserError(f"{name}: the file is empty")
+    split = str(name).rpartition(":")[2]
+    if split in ("train", "validation"):
+        return UserError(
+            f"{name}: the split is empty; name the other split or a file, or prepare the set with another "
+            "--validation SHARE"
+        )
     return UserError(f"{name}: contains no problems")
 
 

@@ -40,6 +40,7 @@ class ValidationTally(Struct):
     kept: int = 0
     dropped: int = 0
     amiss: int = 0
+    kept_amiss: int = 0
     unconfirmed: int = 0
     mutants: int = 0
     mutants_refused: int = 0
@@ -50,7 +51,10 @@ class ValidationTally(Struct):
     def add(self, outcome: ValidationOutcome, decisions: Sequence[ProblemDecision]) -> None:
         """Count a problem."""
         self.problems += 1
-        self.amiss += any(d.action == "drop" or d.reason in FAILS_CHECK for d in decisions)
+        dropped = any(decision.action == "drop" for decision in decisions)
+        defective = any(decision.reason in FAILS_CHECK for decision in decisions)
+        self.amiss += dropped or defective
+        self.kept_amiss += defective and not dropped
         if outcome.strength is not None:
             self.mutants += outcome.strength.tried
             self.mutants_refused += outcome.strength.killed
