@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,8 @@ def texts() -> str:
     found: list[str] = []
     for path in sorted((ROOT / "src").rglob("*.py")):
         found += texts_of(ast.parse(path.read_text(encoding="utf-8")))
+    signs = (ROOT / "src" / "whetstone" / "report" / "run_signs.toml").read_text(encoding="utf-8")
+    found += [re.sub(r"\{\w+\}", OPEN, row["sentence"]) for row in tomllib.loads(signs).values()]
     return "\n".join(" ".join(text.split()) for text in found)
 
 

@@ -60,7 +60,7 @@ SICK: dict[str, tuple[dict[str, float], dict[str, float]]] = {
         {"sample/unscored": 10, "sample/shared_interpreter": 10},
         {"sample/unscored": 10, "sample/shared_interpreter": 9},
     ),
-    "bad_gradient": ({"loss/updates": 90, "loss/skipped": 10}, {"loss/updates": 91, "loss/skipped": 9}),
+    "skipped": ({"loss/updates": 90, "loss/skipped": 10}, {"loss/updates": 91, "loss/skipped": 9}),
     "no_signal": ({"loss/updates": 0, "loss/grad_norm": 0.0}, {}),
 }
 """For each sign what differs from a healthy step, and the twin."""
@@ -71,17 +71,16 @@ def records(different: dict[str, float], count: int = WINDOW) -> list[dict[str, 
 
 
 def test_every_row_has_its_records_and_its_twin() -> None:
-    assert SICK.keys() == {sign.name for sign in SIGNS}
+    assert SICK.keys() == SIGNS.keys()
 
 
 @pytest.mark.parametrize("name", SICK)
 def test_a_sign_holds_at_its_bound_and_not_below(name: str) -> None:
     sick, twin = SICK[name]
     [(found, text)] = found_signs(records(sick)).items()
-    [sign] = [each for each in SIGNS if each.name == name]
     assert found == name
     assert text.startswith("steps 1 to 5: ")
-    assert text.endswith(sign.remedy)
+    assert text.endswith(" ".join(SIGNS[name].remedy.split()))
     assert "{share}" not in text
     assert found_signs(records(twin)) == {}
 
@@ -163,5 +162,5 @@ def test_special_tokens_count_before_the_end_of_a_turn(
 
 
 def test_every_remedy_names_a_setting_or_a_command() -> None:
-    for sign in SIGNS:
-        assert re.search(r"`(whetstone \w+|\w+\.\w+)", sign.remedy), sign.name
+    for name, sign in SIGNS.items():
+        assert re.search(r"`(whetstone \w+|\w+\.\w+)", sign.remedy), name

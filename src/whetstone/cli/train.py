@@ -113,6 +113,11 @@ def _dry_run(recipe: Recipe, *, remote: bool) -> None:
         errors = errors or dry_run_errors(recipe, log)
     if errors:
         raise UserError("\n".join(errors))
+    if recipe.flow is not None and (recipe.run_dir() / "recipe.yaml").exists():
+        from whetstone.run.roles.status import pace_lines
+
+        for line in pace_lines(recipe.run_dir()):
+            log(line)
 
 
 def run_recipe(recipe: Recipe, console: Console, shown: str = "", *, ray: str | None = None) -> None:

@@ -10,6 +10,7 @@ from whetstone.evaluate.results import PASS_1, REWARD
 from whetstone.report.audit import audit_rows
 from whetstone.report.charts import Chart, Columns, Panel, Series, chart_of, share_top, smooth
 from whetstone.report.ledger import LEDGER, latest_tokens, ledger_rows
+from whetstone.report.pace import LATEST, measured_flow
 from whetstone.report.run_data import RunData, eval_sets
 from whetstone.report.run_signs import KEY, WINDOW, sign_rows
 
@@ -20,7 +21,7 @@ COLORS = ("steel", "spark", "moss", "plum", "stone")
 # The order of these phases in charts. Other phases follow.
 _PHASES = ("generate", "train", "sync")
 # Entries of `time` that are not the duration of a phase.
-_NOT_PHASES = {"at", "step", "judge", "tokens_per_s", "train_tokens_per_s", "peak_bytes", "eval"}
+_NOT_PHASES = {"at", "step", "judge", "tokens_per_s", "train_tokens_per_s", "peak_bytes", "eval", "token_s"}
 # Shares of the time of a step in an asynchronous run.
 _SHARES = {
     "replicas_busy": "replicas with prompts",
@@ -89,7 +90,7 @@ def run_panels(run: RunData) -> list[Panel]:
     """Return every panel of a run, in reading order."""
     records = flat_records(run.train)
     panels = [_reward(records), _evaluated(run), _verdicts(records), _lengths(records), _time(records)]
-    return [*_signs(run), *panels, *_ledger(run), *_audit(run), _optimisation(records)]
+    return [*_signs(run), *panels, *_ledger(run), *_audit(run), *_pace(run), _optimisation(records)]
 
 
 def partner_panels(run: RunData) -> list[Panel]:
@@ -266,6 +267,14 @@ def _audit(run: RunData) -> list[Panel]:
         return []
     note = f"Compares the groups that were trained with those that were sampled, up to step {run.audit.step}."
     return [Panel("Audit of the dataflow", note, rows=rows)]
+
+
+def _pace(run: RunData) -> list[Panel]:
+    """Return whether the replies of an asynchronous run outlast its staleness, and what would help."""
+    found = measured_flow(run.folder, run.recipe, run.train)
+    rows = [] if found is None else list(found.advice())
+    note = f"The latest {LATEST} steps at most. The bound is that of training or generation alone."
+    return [Panel("Staleness and throughput", note, rows=rows)] if rows else []
 
 
 def _optimisation(records: Sequence[Mapping[str, Any]]) -> Panel:

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from whetstone.algorithm.algorithm import Algorithm
 from whetstone.algorithm.loss_free import REJECTED, UNSCORED, loss_free_reasons
-from whetstone.core.sample import Group
+from whetstone.core.sample import Group, Sample
 
 # All rewards are equal, so every advantage would be zero.
 ZERO_VARIANCE = "zero_variance"
@@ -98,9 +98,14 @@ def facts_of(group: Group, spec: Algorithm, difficulty: str = "") -> GroupFacts:
         str(group.meta.get("source") or ""),
         difficulty,
         [sample.reward for sample in group.samples],
-        [dict(Counter(compress(sample.versions, sample.written()))) for sample in group.samples],
+        [tokens_by_version(sample) for sample in group.samples],
         loss_free_reasons(group, spec),
     )
+
+
+def tokens_by_version(sample: Sample) -> dict[int, int]:
+    """Return the numbers of generated tokens of a sample by weight version."""
+    return dict(Counter(compress(sample.versions, sample.written())))
 
 
 def encode_group(group: Group) -> bytes:

@@ -11,6 +11,7 @@ the checkpoint that contains it. Resuming from a checkpoint deletes everything l
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ from whetstone.report.rollouts import RolloutWriter, rollouts_from
 from whetstone.report.run_signs import SignWatch
 from whetstone.report.sinks import ShownMetrics, check_views
 from whetstone.rollout.flow import FlowBatch
+from whetstone.rollout.group_facts import tokens_by_version
+from whetstone.rollout.pace import ReplyClock
 from whetstone.run.auto import with_choices
 from whetstone.run.checks import check_episodes, check_references
 from whetstone.run.display import Display
@@ -194,10 +197,12 @@ async def train_with_parts(
 
 @dataclass(frozen=True)
 class _RunOutputs:
-    """The outputs of the first rank. ``separate``: the evaluation process, if there is one."""
+    """The outputs of the first rank. ``separate``: the evaluation process, if there is one. ``clock``: for a
+    run that samples ahead."""
 
     metrics: MetricsWriter
     signs: SignWatch
+    clock: ReplyClock
     rollouts: RolloutWriter
     evaluator: Evaluator
     separate: SeparateEvaluation | None
@@ -235,7 +240,7 @@ def _open_outputs(
         )
         with process as separate:
             watch = SignWatch(read_metrics(metrics.path))
-            yield _RunOutputs(metrics, watch, rollouts, evaluator, separate)
+            yield _RunOutputs(metrics, watch, ReplyClock(), rollouts, evaluator, separate)
 
 
 def _build_saver(recipe: Recipe, folder: Path, ranks: Ranks) -> CheckpointSaver:
@@ -340,6 +345,10 @@ class _Run:
             report = await self.parts.flow.report()
             tokens = self.parts.stray_tokens
             record = train_record(step, drawn, metrics, seconds, report, bound, tokens)
+            if bound:
+                samples = (sample for group in drawn.sampled for sample in group.samples)
+                token_s = written.clock.add(step, time.monotonic(), map(tokens_by_version, samples))
+                record["time"] |= {} if token_s is None else {"token_s": token_s}
             signs = written.signs.add(record)
             written.metrics.write(record)
             self.display.on_step(record, settings.steps)

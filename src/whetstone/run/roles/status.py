@@ -12,6 +12,8 @@ from whetstone.core.run_lock import is_locked
 from whetstone.report.audit import audit_rows, read_audit
 from whetstone.report.ledger import latest_tokens, ledger_line
 from whetstone.report.metrics import Record, read_metrics
+from whetstone.report.pace import measured_flow
+from whetstone.report.run_data import read_recipe
 from whetstone.rollout.flow_rules import FlowRefusal
 from whetstone.rollout.identity import Identity
 from whetstone.rollout.service.client import FlowClient
@@ -50,12 +52,12 @@ def role_lines(run: Path, url: str | None) -> list[str]:
         if isinstance(error, FlowRefusal):
             return [f"flow: {error}", *_last_words(run)]
         why = str(error) or f"no answer within {_TIMEOUT_S:.0f} s"
-        return [f"flow: none answers at {url} ({why})", *_last_words(run)]
+        return [f"flow: none answers at {url} ({why})", *pace_lines(run), *_last_words(run)]
     try:
         told = list(_flow_lines(url, found))
     except (KeyError, TypeError):
         told = [f"flow at {url}: it has another version; use the whetstone version that started it"]
-    return [*told, *_last_words(run, "trainer")]
+    return [*told, *pace_lines(run), *_last_words(run, "trainer")]
 
 
 async def _flow_status(url: str) -> dict[str, Any]:
@@ -70,13 +72,33 @@ async def _flow_status(url: str) -> dict[str, Any]:
 def _recorded_lines(run: Path) -> Iterator[str]:
     """Describe the recorded dataflow of a run, by model."""
     for name in load_recipe(run / "recipe.yaml").environment.models:
-        folder = run / name if (run / name / "metrics.jsonl").exists() else run
+        folder = _folder_of(run, name)
         if tokens := latest_tokens(_train_records(folder)):
             yield f"tokens of {name}: {ledger_line(tokens)}"
         kept = read_audit(folder)
         if kept is not None:
             yield f"prompts of {name}, up to step {kept.step}: {_describe_accounts(kept.accounts)}"
             yield from _audit_lines(name, kept.figures)
+    yield from pace_lines(run)
+
+
+def pace_lines(run: Path) -> Iterator[str]:
+    """Yield for each model of an asynchronous run whether its replies outlast the staleness, and what would
+    help; nothing if too few replies have ended."""
+    try:
+        names = load_recipe(run / "recipe.yaml").environment.models
+    except UserError:
+        # A run of another version may have a recipe that this one cannot read.
+        return
+    for name in names:
+        folder = _folder_of(run, name)
+        found = measured_flow(folder, read_recipe(run / "recipe.yaml"), _train_records(folder))
+        for title, text in () if found is None else found.advice():
+            yield f"pace of {name}: {title}: {text}"
+
+
+def _folder_of(run: Path, model: str) -> Path:
+    return run / model if (run / model / "metrics.jsonl").exists() else run
 
 
 def _audit_lines(name: str, figures: Mapping[str, float]) -> Iterator[str]:
