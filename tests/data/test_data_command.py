@@ -146,7 +146,7 @@ def test_prepare_announces_an_empty_split(tmp_path: Path, capsys: pytest.Capture
     row = {"problem_id": 1, "question": "Print n plus 1.", "solutions": "[]", "input_output": tests}
     rows.write_text(json.dumps(row | {"difficulty": "interview", "url": "", "starter_code": ""}) + "\n")
     assert whetstone_data("prepare", f"apps={rows}", "--validation", "0", "--out", str(tmp_path / "set")) == 0
-    assert "warning: the split validation is empty: --validation 0 took no problem" in capsys.readouterr().out
+    assert "warning: the split validation is empty with --validation 0" in capsys.readouterr().out
 
 
 def test_validate_refuses_invalid_options(file: Path) -> None:

@@ -36,10 +36,10 @@ def test_a_start_has_the_command_the_versions_and_what_differs_from_the_shipped_
     record_start(tmp_path, load_recipe("tiny", ["name=mine"]))
     shipped, own = read_starts(tmp_path)
     assert (shipped.command, shipped.shipped) == ("whetstone train tiny seed=3", "tiny")
-    assert shipped.settings == {"seed": ("0", "3"), "trainer.lr": ("0.0003", "0.001")}
+    assert shipped.settings == {"seed": (0, 3), "trainer.lr": (0.0003, 0.001)}
     assert {"whetstone", "python"} <= shipped.versions.keys()
     assert own.shipped == ""
-    assert own.settings["trainer.steps"] == (None, "100")
+    assert own.settings["trainer.steps"] == (None, 100)
 
 
 def test_the_page_is_named_by_its_folder_and_has_recipe_starts_and_notes(tmp_path: Path) -> None:

@@ -233,6 +233,7 @@ def test_rollouts_are_chosen_by_keys_linked_and_searched(view: ViewProcess, page
     assert page.locator("#list [aria-selected=true]").count() == 1
     page.reload()
     page.wait_for_selector("#detail .siblings [aria-current]:nth-child(4)")
+    assert page.locator("#list li").nth(3).get_attribute("aria-selected") == "true"
     page.locator("#detail .siblings button").first.click()
     until(page, "location.hash === '#step=1&row=0'")
 

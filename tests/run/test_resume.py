@@ -17,6 +17,7 @@ import pytest
 from tests.run.tiny_recipe import command, contents, finished, record_count, run, start, timeless
 from whetstone.cli.main import main
 from whetstone.engine.loading import LoadedModel
+from whetstone.report.starts import read_starts
 from whetstone.run.initial_model import save_initial_weights
 
 
@@ -53,6 +54,7 @@ def test_killed_and_restarted_metrics_equal_those_of_an_uninterrupted_run(
     kill_in_step(recipe, out, records)
     finished(recipe, out)
     assert timeless(out / "metrics.jsonl") == timeless(uninterrupted / "metrics.jsonl")
+    assert len(read_starts(out)) == 2
     kinds = sorted(p.name for p in (out / "rollouts").iterdir())
     assert kinds == sorted(p.name for p in (uninterrupted / "rollouts").iterdir())
 

@@ -74,9 +74,8 @@ def run_prepare(plan: PreparationPlan, files: PrepareFiles) -> int:
             f"{out}: {counts}; dropped rows and reasons: {out / PAGE_FILE}", soft_wrap=True, highlight=False
         )
         for split in (name for name, count in card.problems.items() if not count):
-            text = f"the split {split} is empty: --validation {plan.validation:g} took "
-            text += "no problem" if split == "validation" else "all problems"
-            console.print(f"[bold red]warning:[/] {text}", soft_wrap=True, highlight=False)
+            text = f"[bold red]warning:[/] the split {split} is empty with --validation {plan.validation:g}"
+            console.print(text, soft_wrap=True, highlight=False)
     return 0
 
 

@@ -169,7 +169,15 @@ def _rollouts(root: Path, steps: Sequence[int], limit: int) -> tuple[list[Rollou
 
 
 def read_recipe(file: Path) -> dict[str, Any]:
-    """Return a recipe as it is written; empty if there is none. Raises UserError for an unreadable file."""
+    """Return a recipe as it is written; empty if there is none. Raises UserError for an unreadable file.
+
+    It is cached, because a live list requests it every few seconds.
+    """
+    return _recipe(file, file_stamp(file))
+
+
+@lru_cache(maxsize=256)
+def _recipe(file: Path, stamp: Stamp | None) -> dict[str, Any]:
     try:
         value = parse_yaml(file.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -29,7 +30,7 @@ class RunStart(Struct, frozen=True):
     commit: str
     versions: dict[str, str]
     shipped: str
-    settings: dict[str, tuple[str | None, str]]
+    settings: dict[str, tuple[Any, Any]]
 
 
 def keep_start(run: Path, start: RunStart) -> None:

@@ -38,7 +38,7 @@ def record_start(folder: Path, recipe: Recipe) -> None:
     )
 
 
-def _settings(recipe: Recipe, shipped: str) -> dict[str, tuple[str | None, str]]:
+def _settings(recipe: Recipe, shipped: str) -> dict[str, tuple[Any, Any]]:
     """Return the settings that differ from the shipped recipe, or that the recipe gives; see ``RunStart``."""
     before: dict[str, Any] = {}
     now = flat_settings(recipe.model_dump(mode="json", exclude_unset=not shipped))
@@ -49,11 +49,7 @@ def _settings(recipe: Recipe, shipped: str) -> dict[str, tuple[str | None, str]]
         except UserError:
             return {}
     keys = [key for key in {**now, **before} if key not in _NOT_SETTINGS and before.get(key) != now.get(key)]
-    return {key: (_text(before.get(key)) if shipped else None, _text(now.get(key))) for key in keys}
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else "none" if value is None else str(value)
+    return {key: (before.get(key), now.get(key)) for key in keys}
 
 
 def _commit() -> str:

@@ -164,7 +164,10 @@ function browse({ source, filters, orders, hint, name, item, detail, nothing }) 
   }
 
   async function follow() {
-    await open(Object.fromEntries(new URLSearchParams(location.hash.slice(1))), false);
+    const wanted = location.hash.slice(1);
+    const index = found.findIndex((row) => String(new URLSearchParams(name(row))) === wanted);
+    // A row far down is not in the list yet, and is opened without it.
+    await (list.children[index] ? show(index, false) : open(Object.fromEntries(new URLSearchParams(wanted)), false));
     byId("detail").scrollIntoView({ block: "nearest" });
   }
 

@@ -74,14 +74,14 @@ function aboutNodes(starts, recipe) {
   if (starts.length) {
     const { shipped, settings } = starts.at(-1);
     const title = shipped ? "Different from the shipped recipe " + shipped : "Settings that the recipe gives";
-    const rows = Object.entries(settings).map(([key, [before, now]]) => [key, ...(shipped ? [before] : []), now]);
+    const rows = Object.entries(settings).map(([key, [before, now]]) => [key, ...(shipped ? [String(before ?? "none")] : []), String(now ?? "none")]);
     const given = rows.length ? wrapped(["setting", ...(shipped ? [shipped] : []), "here"], rows, title) : element("p", "none", "note");
     const versions = (one) => Object.entries(one.versions).map((pair) => pair.join(" ")).join(", ");
     const began = starts.map((one) => [new Date(one.at * 1000).toLocaleString(), element("code", one.command), one.host, versions(one), one.commit || "–"]);
     nodes.push(element("h3", title), given, element("h3", "Started"), wrapped(["at", "command", "host", "versions", "commit"], began, "starts"));
   }
   const all = element("details");
-  const rows = Object.entries(recipe).map(([key, value]) => [key, String(value)]);
+  const rows = Object.entries(recipe).map(([key, value]) => [key, String(value ?? "none")]);
   all.append(element("summary", "The whole recipe (" + rows.length + " settings)"), wrapped(["setting", "value"], rows, "recipe"));
   return [...nodes, all];
 }
