@@ -1,7 +1,7 @@
 """The language-model head of a decoding step on a CPU, in float32.
 
 The head is the widest matrix of a model. For the few rows of a step, a CPU library divides the product of
-the whole matrix badly; products of pieces of it take about a third less time (``benchmarks/engine.md``).
+the whole matrix badly; products of pieces of it take about a third less time (``benchmarks/generation.md``).
 """
 
 from __future__ import annotations
