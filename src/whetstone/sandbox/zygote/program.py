@@ -5,8 +5,10 @@ from __future__ import annotations
 import _thread
 import atexit
 import builtins
+import contextlib
 import gc
 import importlib.machinery
+import io
 import os
 import signal
 import sys
@@ -14,7 +16,7 @@ import threading
 import types
 from collections.abc import Callable
 from types import TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 Harness = Callable[[bytes, int, "int | None"], None]
 Rehearsal = tuple[int, bytes, bytes, bytes]
@@ -24,6 +26,8 @@ Leave = Callable[[int], NoReturn]
 """A function that ends the process with an exit code."""
 
 PROGRAM_FILE = "main.py"
+# Files whose content a second flush does not write again. Classes of programs may do anything.
+_WRITERS = frozenset({io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom})
 # The frames of the harness are below those of a program. They must not count towards its recursion limit.
 _HARNESS_FRAMES = 40
 
@@ -35,19 +39,46 @@ def prepare_main(directory: str) -> None:
     search the files of runs.
     """
     path = os.path.join(directory, PROGRAM_FILE)
-    module = types.ModuleType("__main__")
+    loader = importlib.machinery.SourceFileLoader("__main__", path)
+    names: dict[str, Any] = {
+        "__file__": path,
+        "__cached__": None,
+        "__builtins__": builtins,
+        "__loader__": loader,
+    }
     if "__annotations__" in vars(sys.modules["__main__"]):  # until Python 3.13
-        module.__annotations__ = {}
-    module.__dict__.update(
-        __file__=path,
-        __cached__=None,
-        __builtins__=builtins,
-        __loader__=importlib.machinery.SourceFileLoader("__main__", path),
-    )
-    sys.modules["__main__"] = module
+        names["__annotations__"] = {}
+    set_main(names)
     sys.argv = [path]
     sys.orig_argv = [sys.executable, path]
     sys.setrecursionlimit(sys.getrecursionlimit() + _HARNESS_FRAMES)
+
+
+def set_main(names: dict[str, Any]) -> dict[str, Any]:
+    """Make a new ``__main__`` with ``names``, and return its dictionary.
+
+    A program runs in one that its own process has made: objects of the fork-server are frozen, and the
+    garbage collector frees nothing that they refer to.
+    """
+    module = types.ModuleType("__main__")
+    module.__dict__.update(names)
+    if "__annotations__" in names:
+        module.__annotations__ = {}
+    sys.modules["__main__"] = module
+    return module.__dict__
+
+
+def release_main() -> None:
+    """Free what the program has left in ``__main__``, as Python does: finalizers flush open files and
+    wrappers, and still find the names that they use."""
+    main = sys.modules.pop("__main__", None)
+    # Something outside, such as a signal handler, may keep the names. Nothing would then finalize these.
+    for value in list(getattr(main, "__dict__", {}).values()):
+        if type(value) in _WRITERS:
+            with contextlib.suppress(BaseException):
+                value.flush()
+    main = value = None
+    gc.collect()
 
 
 def run_harness(
@@ -118,8 +149,7 @@ def _finish_interpreter() -> bool:
     flushed = flush_streams()
     # Files and wrappers that the program left open are flushed by their finalizers.
     sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
-    sys.modules["__main__"].__dict__.clear()
-    gc.collect(1)
+    release_main()
     flush_streams()  # for the output of finalizers; as in Python, only the first flush decides
     return flushed
 

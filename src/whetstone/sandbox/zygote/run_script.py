@@ -24,6 +24,7 @@ import sys
 import types
 
 from .files_and_streams import pipe_input, use_as_streams, write_files
+from .program import set_main
 
 COMPILE_ERROR = b"compile_error: "
 WITH_MORE, CODE = b"\0", b"\1"
@@ -47,7 +48,7 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
         end = 5 + int.from_bytes(payload[1:5], "little")
         given, payload = payload[5:end], payload[end:]
         hand_out, link_fd = link_fd, None
-    scope = sys.modules["__main__"].__dict__
+    scope = set_main(sys.modules["__main__"].__dict__)
     path = scope["__file__"]
     write_program(payload, path)
     if _WANTS_A_PIPE in payload and link_fd is None:

@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import _thread
 import atexit
-import gc
 import json
 import os
 import sys
 import threading
 import time
-import types
 from io import BufferedReader, BufferedWriter, FileIO, TextIOWrapper
 
-from .program import flush_streams
+from .program import flush_streams, release_main, set_main
 from .run_script import compile_program, write_program
 
 _INPUT_FILE = ".input"
@@ -51,8 +49,8 @@ class _RunLoop:
     """The process of the runs, with the state that each run starts from."""
 
     def __init__(self, source: bytes, marker: bytes, result_fd: int) -> None:
-        main = sys.modules["__main__"]
-        self._names = dict(main.__dict__)
+        self._names = dict(sys.modules["__main__"].__dict__)
+        set_main(self._names)
         self._directory = os.path.dirname(self._names["__file__"])
         write_program(source, self._names["__file__"])
         sys.path.insert(0, self._directory)
@@ -104,9 +102,7 @@ class _RunLoop:
         sys.argv, sys.path = list(self._arguments), list(self._path)
         sys.setrecursionlimit(self._depth)
         os.chdir(self._directory)
-        fresh = types.ModuleType("__main__")
-        fresh.__dict__.update(self._names)
-        sys.modules["__main__"] = fresh
+        set_main(self._names)
 
     def _text_stream(self, stream: BufferedReader | BufferedWriter, mode: str) -> TextIOWrapper:
         """Return a standard stream like that of the interpreter."""
@@ -133,7 +129,6 @@ def _finish_program() -> bool:
     flushed = flush_streams()
     # Files and wrappers that the program left open are flushed by their finalizers.
     sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
-    sys.modules["__main__"].__dict__.clear()
-    gc.collect(1)
+    release_main()
     flush_streams()
     return flushed
