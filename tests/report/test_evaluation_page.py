@@ -44,6 +44,16 @@ def write(folder: Path, right: dict[str, list[bool]], text: str = "reply", model
     return folder
 
 
+def test_two_evaluations_have_one_title_on_the_page_and_in_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = (write(tmp_path / name, {"p/1": [True, name == "after"]}) for name in ("before", "after"))
+    assert main(["eval", "compare", str(a), str(b)]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "before and after"
+    assert main(["report", str(a), str(b), "--out", str(tmp_path / "page.html")]) == 0
+    assert [one["name"] for one in data_of(tmp_path / "page.html")["page"]["results"]] == ["before and after"]
+
+
 def data_of(file: Path) -> dict[str, Any]:
     outline = Outline(file.read_text(encoding="utf-8"))
     return json.loads(outline.scripts[0])

@@ -97,6 +97,9 @@ def test_every_panel_is_filled_by_a_run_and_empty_without_one(tmp_path: Path) ->
     assert all(panel["charts"] for panel in panels)
     charts = charts_of(full)
     assert [series["label"] for series in charts["sources"]["series"]] == ["<taco>", "apps"]
+    assert charts["pass"]["end"] == charts["reward"]["steps"][-1], "the axis ends where the run does"
+    assert charts["time/peak_bytes"]["title"] == "peak memory, GB"
+    assert {*charts["time/peak_bytes"]["series"][0]["values"]} == {2.0}
     assert {
         "length/repetition",
         "time/train_tokens_per_s",

@@ -43,6 +43,13 @@ OVERLAPS = """() => {
 }"""
 
 
+RESULT_OF_TWO_STEPS = """(finished) => {
+  const [before, after] = [0, 3].map((step) => ({ step, value: 0.5, low: null, high: null }));
+  const one = { set: "heldout", estimate: "pass@1", before, after, change: null };
+  return resultNodes([one], finished)[0].textContent;
+}"""
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with sync_api.sync_playwright() as playwright:
@@ -203,6 +210,9 @@ def test_texts_differ_by_words_and_shares_are_rounded_as_elsewhere(view: ViewPro
     marks = "(a, b) => [...marked(a, b).querySelectorAll('mark')].map((one) => one.textContent)"
     compared = page.evaluate(f"([a, b]) => ({marks})(a, b)", ["10 20 30 45", "10 21 30 4"])
     assert compared == ["20", "45"]
+    for finished, word in ((True, "after"), (False, "so far")):
+        text = page.evaluate(RESULT_OF_TWO_STEPS, finished)
+        assert (word in text, "after" in text) == (True, finished)
     shares = [0.8625, 0.5, 0.00125, 0.145, 0.1435, 1 / 3, -0.0625]
     assert page.evaluate("(shares) => shares.map(percent)", shares) == [percent(share) for share in shares]
 
