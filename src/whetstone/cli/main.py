@@ -26,6 +26,7 @@ from whetstone.engine.torch_environment import bound_kernel_caches, sleep_while_
 # command of an optional package (`PACKAGE_OF_COMMAND`).
 VERBS = {
     "tour": "a demonstration in two minutes: the judge with cheating programs, and a small training run",
+    "init": "write a folder to start from: a recipe, parts of your own, problems, tests",
     "judge": "run programs against the tests of problems",
     "cluster": "start and stop a Ray cluster from a host file",
     "doctor": "check this machine: isolation, languages, accelerators",
