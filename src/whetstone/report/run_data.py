@@ -60,8 +60,7 @@ class RunData:
 
     def section(self, key: str) -> dict[str, Any]:
         """Return a section of the recipe; empty if it is missing."""
-        value = self.recipe.get(key)
-        return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+        return recipe_section(self.recipe, key)
 
     @property
     def finished(self) -> bool:
@@ -189,9 +188,14 @@ def _recipe(file: Path, stamp: Stamp | None) -> dict[str, Any]:
 
 def problem_sets(recipe: Mapping[str, Any]) -> list[str]:
     """Return the names or paths of the problem sets that a recipe names."""
-    data = recipe.get("data")
-    sets = cast("dict[str, Any]", data).values() if isinstance(data, dict) else ()
+    sets = recipe_section(recipe, "data").values()
     return [name for name in sets if isinstance(name, str) and name]
+
+
+def recipe_section(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return a section of a recipe; empty if it is missing."""
+    value = recipe.get(key)
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def paired_changes(root: Path, evals: Sequence[Record]) -> dict[tuple[str, str], PairedDifference]:

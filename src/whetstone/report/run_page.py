@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from whetstone.evaluate.manifest import flat_settings
 from whetstone.report.charts import clock_of
 from whetstone.report.panels import partner_panels, run_panels
 from whetstone.report.reply_rows import case_rows, error_line
 from whetstone.report.rollouts import RolloutRow
-from whetstone.report.run_data import RunData, read_run, result_of
+from whetstone.report.run_data import RunData, read_run, recipe_section, result_of
 from whetstone.report.starts import read_notes, read_starts
 
 # The folder names of second models.
@@ -102,7 +102,7 @@ def _facts(run: RunData) -> list[tuple[str, str]]:
 
 def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings by which people tell runs apart; missing ones are empty."""
-    model, algorithm, trainer = (_section(recipe, name) for name in ("model", "algorithm", "trainer"))
+    model, algorithm, trainer = (recipe_section(recipe, name) for name in ("model", "algorithm", "trainer"))
     return {
         "recipe": str(recipe.get("name") or ""),
         "model": _model(model),
@@ -110,11 +110,6 @@ def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, str]:
         "learning rate": f"{float(trainer['lr']):.3g}" if "lr" in trainer else "",
         "seed": str(recipe.get("seed", "")),
     }
-
-
-def _section(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
-    value = recipe.get(key)
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _model(section: dict[str, Any]) -> str:

@@ -26,7 +26,7 @@ from whetstone.report.evaluation_page import problem_sets_of
 from whetstone.report.growing_files import file_stamp
 from whetstone.report.metrics import MetricsTail, Record, seconds_by_step
 from whetstone.report.rollout_index import RolloutIndex
-from whetstone.report.run_data import RunData, problem_sets, read_recipe, run_of
+from whetstone.report.run_data import RunData, problem_sets, read_recipe, recipe_section, run_of
 from whetstone.report.run_page import PARTNERS, run_page
 from whetstone.report.signs import Signs
 from whetstone.report.starts import NOTES_FILE, STARTS_FILE
@@ -190,8 +190,7 @@ def state_of(folder: Path, records: Sequence[Record], recipe: Mapping[str, Any],
     trained = [record for record in records if record["kind"] == "train"]
     evaluated = [record for record in records if record["kind"] == "eval"]
     step = max((record["step"] for record in trained), default=0)
-    trainer = recipe.get("trainer")
-    planned = trainer.get("steps") if isinstance(trainer, dict) else None
+    planned = recipe_section(recipe, "trainer").get("steps")
     steps = planned if isinstance(planned, int) else 0
     running = is_locked(folder)
     complete = step >= steps if steps else any(record["step"] == step for record in evaluated if step)
