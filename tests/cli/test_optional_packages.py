@@ -56,6 +56,17 @@ def test_the_parts_of_installed_packages_are_found() -> None:
         assert callable(load_command(command))
 
 
+def test_the_command_of_a_missing_extra_names_the_extra_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in list(sys.modules):
+        if name.startswith(("mcp.", "whetstone.integrations.mcp")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    assert main(["judge", "mcp"]) == 2
+    assert "install the extra mcp: pip install -c constraints.txt -e '.[mcp]'" in capsys.readouterr().err
+
+
 @pytest.mark.process
 def test_steps_of_a_missing_package_name_the_install_command(tmp_path: Path) -> None:
     (tmp_path / "pipeline.yaml").write_text("name: mine\nstart: builtin:train\nsteps: [strengthen: {}]\n")

@@ -24,6 +24,7 @@ _EXTRAS = {
     "parquet": "datasets and exports in Parquet",
     "data": "public datasets",
     "eval": "evaluation of OpenAI-compatible endpoints",
+    "mcp": "the judge as tools of an agent",
     "ray": "the judge and training on several machines",
 }
 _TIERS = {

@@ -6,6 +6,7 @@ from typing import Any
 
 from whetstone.cli.flags import add_command
 from whetstone.cli.judge_environment import add_action as add_environment_action
+from whetstone.cli.judge_mcp import add_action as add_mcp_action
 from whetstone.cli.judge_options import CaseFlags, Isolation, OneProgram, ProgramFiles
 from whetstone.cli.judge_rewards import add_action as add_rewards_action
 from whetstone.cli.judge_serve import add_action as add_serve_action
@@ -41,6 +42,7 @@ def add_parser(subparsers: Any) -> None:
         epilog="example: whetstone judge one problem.json program.py --json",
     )
     add_serve_action(actions)
+    add_mcp_action(actions)
     add_rewards_action(actions)
     add_environment_action(actions)
 

@@ -50,7 +50,7 @@ _OPEN_FILES = 65_536
 _EXTRA_OF_PACKAGE = (
     dict.fromkeys(("torch", "transformers", "safetensors", "gguf", "numpy"), "train")
     | dict.fromkeys(("starlette", "uvicorn", "prometheus_client"), "serve")
-    | {"httpx2": "eval", "ray": "ray"}
+    | {"httpx2": "eval", "ray": "ray", "mcp": "mcp"}
 )
 
 
