@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import subprocess
 import sys
+from importlib.abc import MetaPathFinder
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
@@ -59,10 +60,15 @@ def test_the_parts_of_installed_packages_are_found() -> None:
 def test_the_command_of_a_missing_extra_names_the_extra_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    class Missing(MetaPathFinder):
+        def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+            if fullname == "mcp":
+                raise ModuleNotFoundError("No module named 'mcp'", name="mcp")
+
     for name in list(sys.modules):
-        if name.startswith(("mcp.", "whetstone.integrations.mcp")):
+        if name == "mcp" or name.startswith(("mcp.", "whetstone.integrations.mcp")):
             monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "mcp", None)
+    monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
     assert main(["judge", "mcp"]) == 2
     assert "install the extra mcp: pip install -c constraints.txt -e '.[mcp]'" in capsys.readouterr().err
 
