@@ -28,7 +28,7 @@ from whetstone.trainer.ranks import Ranks
 # A checkpoint that only a signal causes.
 RARE = "trainer.checkpoint_every=50"
 SEPARATE = ("evaluation.process=separate", "trainer.checkpoint_every=3")
-SIGNALS = [signal.SIGTERM, signal.SIGINT]
+SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1]
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +211,7 @@ def test_the_second_signal_interrupts_whatever_runs(numbers: tuple[int, int]) ->
     try:
         with pytest.raises(KeyboardInterrupt), StopRequest(Ranks()).listening():
             told_twice(*numbers)
-        assert [signal.getsignal(number) for number in SIGNALS] == [signal.SIG_DFL] * 2
+        assert [signal.getsignal(number) for number in SIGNALS] == [signal.SIG_DFL] * len(SIGNALS)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

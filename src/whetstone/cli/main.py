@@ -127,8 +127,9 @@ def _run(argv: Sequence[str]) -> int:
         sys.meta_path.insert(0, _LoadingNotice())
     from whetstone.cli.flags import bound_command  # imported by every verb, but not needed for `--version`
 
-    # Without this handler SIGTERM would end the process without its clean-up.
-    signal.signal(signal.SIGTERM, _interrupt)
+    # Without this handler the signals would end the process without its clean-up.
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, _interrupt)
     try:
         return bound_command(args)()
     except UserError as error:
@@ -174,7 +175,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
-    """End a command after SIGTERM as after Ctrl-C, so that its processes are closed."""
+    """End a command after a signal as after Ctrl-C, so that its processes are closed."""
     raise KeyboardInterrupt
 
 

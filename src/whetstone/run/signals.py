@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from whetstone.trainer.ranks import Ranks
 
 _PR_SET_PDEATHSIG = 1
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# Slurm sends the last one a while before the end of an allocation, where a job asks for it.
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 def die_with_parent(parent: int | None) -> None:
@@ -36,7 +37,7 @@ def die_with_parent(parent: int | None) -> None:
 
 @contextmanager
 def drain_on_signal(drain: Callable[[], object]) -> Generator[None]:
-    """Call ``drain`` on the running event loop at the first SIGTERM or SIGINT of the block.
+    """Call ``drain`` on the running event loop at the first SIGTERM, SIGINT or SIGUSR1 of the block.
 
     The second signal raises KeyboardInterrupt, and a third one kills.
     """
@@ -57,7 +58,7 @@ class StopRequest:
 
     @contextmanager
     def listening(self) -> Generator[None]:
-        """Take the first SIGTERM or SIGINT of the block as the request.
+        """Take the first SIGTERM, SIGINT or SIGUSR1 of the block as the request.
 
         See ``drain_on_signal`` for further ones.
         """
