@@ -102,7 +102,7 @@ def test_calls_beyond_the_number_at_once_are_refused_and_a_cancelled_call_stops_
     from mcp.server.mcpserver.exceptions import ToolError
 
     from whetstone.integrations.mcp_server import JudgeTools
-    from whetstone.integrations.tool_limits import ToolLimits
+    from whetstone.integrations.tool_limits import ToolCallLimits
 
     class SlowJudge:
         def __init__(self) -> None:
@@ -115,7 +115,7 @@ def test_calls_beyond_the_number_at_once_are_refused_and_a_cancelled_call_stops_
 
     async def call() -> None:
         judge: Any = SlowJudge()
-        tools = JudgeTools(judge, ToolLimits(max_pending=2))
+        tools = JudgeTools(judge, ToolCallLimits(max_pending=2))
         calls = [asyncio.create_task(tools.judge_program(ADDS, CALL)) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(ToolError, match="2 calls are in progress"):

@@ -7,7 +7,7 @@ from typing import Any
 
 from whetstone.cli.flags import add_command
 from whetstone.cli.judge_options import JudgeMachine
-from whetstone.integrations.tool_limits import ToolLimits
+from whetstone.integrations.tool_limits import ToolCallLimits
 
 
 def add_action(actions: Any) -> None:
@@ -24,7 +24,7 @@ def add_action(actions: Any) -> None:
     )
 
 
-def run_mcp(limits: ToolLimits, machine: JudgeMachine) -> int:
+def run_mcp(limits: ToolCallLimits, machine: JudgeMachine) -> int:
     """Serve until the input ends."""
     from whetstone.integrations.mcp_server import serve_stdio
 

@@ -26,7 +26,7 @@ from whetstone.core.problem import (
     problem_from,
 )
 from whetstone.environments.feedback import describe_case, describe_verdict
-from whetstone.integrations.tool_limits import ToolLimits
+from whetstone.integrations.tool_limits import ToolCallLimits
 from whetstone.judge import Judge
 from whetstone.judge.workers.wire import CommandResult, RunTask
 
@@ -55,7 +55,7 @@ _Tests = Annotated[
 ]
 
 
-def serve_stdio(judge: Judge, limits: ToolLimits) -> None:
+def serve_stdio(judge: Judge, limits: ToolCallLimits) -> None:
     """Serve the tools over standard input and output until the input ends."""
     server = MCPServer("whetstone", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
     tools = JudgeTools(judge, limits)
@@ -67,7 +67,7 @@ def serve_stdio(judge: Judge, limits: ToolLimits) -> None:
 class JudgeTools:
     """The tools. Their docstrings and parameters are what an agent reads."""
 
-    def __init__(self, judge: Judge, limits: ToolLimits) -> None:
+    def __init__(self, judge: Judge, limits: ToolCallLimits) -> None:
         self._judge = judge
         self._limits = limits
         self._pending = 0

@@ -10,7 +10,7 @@ from whetstone.core.flag import Flag
 from whetstone.core.problem import MOST_CPU_S, MOST_MEMORY_MB
 
 
-class ToolLimits(Struct, frozen=True, kw_only=True):
+class ToolCallLimits(Struct, frozen=True, kw_only=True):
     """What a call may use. ``max_chars`` bounds its arguments as JSON, ``max_pending`` the calls at once."""
 
     max_cpu_s: Annotated[
