@@ -132,7 +132,7 @@ def _ask(path: str) -> Python | str:
     output, error = _run([path, "-I", "-S", "-c", _ASK])
     try:
         return msgspec.json.decode(output.strip().encode(), type=Python)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return error.strip()[-200:] or "it does not state its version"
 
 
