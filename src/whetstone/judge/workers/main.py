@@ -87,9 +87,8 @@ def _serve(channel: socket.socket, sandboxes: SandboxSet, others: _OtherEnvironm
         except SandboxUnavailable as error:
             assert isinstance(task, JudgeTask)
             assert task.environment is not None
-            unjudged = Judgement(Verdict.JUDGE_ERROR, [], None, sandboxes.tier.label, str(error)[:MAX_REASON])
-            label = task.environment.label
-            answer = JudgementReply(msgspec.structs.replace(unjudged, environment=label))
+            fault = (Verdict.JUDGE_ERROR, [], None, sandboxes.tier.label, str(error)[:MAX_REASON])
+            answer = JudgementReply(Judgement(*fault, environment=task.environment.label))
         except SandboxStopped:  # the answer is no longer wanted
             answer = AbandonedReply()
         send(channel, pack(answer))

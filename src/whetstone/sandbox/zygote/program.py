@@ -68,19 +68,6 @@ def set_main(names: dict[str, Any]) -> dict[str, Any]:
     return module.__dict__
 
 
-def release_main() -> None:
-    """Free what the program has left in ``__main__``, as Python does: finalizers flush open files and
-    wrappers, and still find the names that they use."""
-    main = sys.modules.pop("__main__", None)
-    # Something outside, such as a signal handler, may keep the names. Nothing would then finalize these.
-    for value in list(getattr(main, "__dict__", {}).values()):
-        if type(value) in _WRITERS:
-            with contextlib.suppress(BaseException):
-                value.flush()
-    main = value = None
-    gc.collect()
-
-
 def run_harness(
     main: Harness,
     own_files: frozenset[str],
@@ -136,20 +123,34 @@ def _report(error: BaseException, own_files: frozenset[str]) -> None:
 
 
 def _finish_interpreter() -> bool:
-    """Do what Python does before it exits: join threads, run atexit, finalize, flush. Returns False if stdout
-    failed.
+    """Do what Python does before it exits: join threads, and end the program. Returns False if stdout failed.
 
     Each step is skipped if there is nothing to do, because a call into unused code copies pages.
     """
     # The interpreter calls these two itself. They have no public names.
     if _thread._count() or threading._threading_atexits:  # pyright: ignore
         threading._shutdown()  # pyright: ignore
+    return end_main()
+
+
+def end_main() -> bool:
+    """Run atexit's functions, flush, and free what the program has left in ``__main__``, as Python does.
+    Returns False if stdout failed.
+
+    Finalizers flush open files and wrappers, and still find the names that they use.
+    """
     if atexit._ncallbacks():  # pyright: ignore
         atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
     flushed = flush_streams()
-    # Files and wrappers that the program left open are flushed by their finalizers.
     sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
-    release_main()
+    main = sys.modules.pop("__main__", None)
+    # Something outside, such as a signal handler, may keep the names. Nothing would then finalize these.
+    for value in list(getattr(main, "__dict__", {}).values()):
+        if type(value) in _WRITERS:
+            with contextlib.suppress(BaseException):
+                value.flush()
+    main = value = None
+    gc.collect()
     flush_streams()  # for the output of finalizers; as in Python, only the first flush decides
     return flushed
 

@@ -11,7 +11,6 @@ The program could write the same bytes. They are only what the program claims.
 from __future__ import annotations
 
 import _thread
-import atexit
 import json
 import os
 import sys
@@ -19,7 +18,7 @@ import threading
 import time
 from io import BufferedReader, BufferedWriter, FileIO, TextIOWrapper
 
-from .program import flush_streams, release_main, set_main
+from .program import end_main, set_main
 from .run_script import compile_program, write_program
 
 _INPUT_FILE = ".input"
@@ -124,11 +123,4 @@ def _finish_program() -> bool:
         for thread in threading.enumerate():
             if thread is not threading.main_thread() and not thread.daemon:
                 thread.join()
-    if atexit._ncallbacks():  # pyright: ignore
-        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
-    flushed = flush_streams()
-    # Files and wrappers that the program left open are flushed by their finalizers.
-    sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
-    release_main()
-    flush_streams()
-    return flushed
+    return end_main()
