@@ -28,6 +28,7 @@ from tests.environments.agents import Numbered, Played, play, user
 from tests.environments.scripted import TOKENIZER, Says
 from tests.environments.test_repair import BEYOND_LIMITS, LIMITS, PROBLEMS, SECRET, WRONG
 from whetstone.core.errors import UserError
+from whetstone.core.optional_packages import install_command
 from whetstone.core.problem import (
     AssertTests,
     CallCase,
@@ -52,6 +53,7 @@ from whetstone.environments.settings import EnvironmentSection
 from whetstone.integrations import inspect_ai, openenv, rewards, trl, verifiers, verl
 from whetstone.integrations.openrlhf import RewardFunction
 from whetstone.integrations.rewards import Rewards
+from whetstone.integrations.tool_limits import ToolCallLimits
 from whetstone.judge import AsyncJudge, Judge
 
 pytestmark = pytest.mark.process
@@ -219,6 +221,21 @@ def from_rewards(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[str]:
             yield _tried(lambda: all_replies.number(scored))  # noqa: B023
 
 
+def from_mcp_server(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[str]:
+    """The agent gives the tests itself; the results still quote none of their values."""
+    pytest.importorskip("mcp", reason=f"the extra mcp is missing: {install_command('mcp')}")
+    from whetstone.integrations.mcp_server import JudgeTools
+
+    with Judge(1) as own:
+        tools = JudgeTools(own, ToolCallLimits(max_cpu_s=0.5))
+        for problem, program in PAIRS:
+            tests = msgspec.json.decode(msgspec.json.encode(problem.tests))
+            try:
+                yield str(asyncio.run(tools.judge_program(program, tests)))
+            except Exception as error:  # an agent reads the message of any error
+                yield str(error)
+
+
 SURFACES = {
     "openenv": from_openenv,
     "inspect_ai": from_inspect_ai,
@@ -227,9 +244,10 @@ SURFACES = {
     "trl": from_trl,
     "openrlhf": from_openrlhf,
     "rewards": from_rewards,
+    "mcp_server": from_mcp_server,
 }
 # Readers of rows and settings, the server of `openrlhf`, and what only people use.
-NOT_SHOWN = {"rows", "settings", "reward_url"}
+NOT_SHOWN = {"rows", "settings", "reward_url", "tool_limits"}
 
 
 @pytest.mark.drawn(4)
