@@ -1,0 +1,69 @@
+"""The code base of a task: regular files in an archive, read into memory."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from whetstone.core.errors import UserError
+
+MOST_FILES, MOST_BYTES = 4000, 128 << 20
+Files = Mapping[str, bytes]
+"""The contents of files by their relative path."""
+
+
+def read_base(archive: Path) -> dict[str, bytes]:
+    """Return the files of an archive. Raises UserError for one that is malformed or too large.
+
+    Links and special files are refused. Folders without files are not kept.
+    """
+    files: dict[str, bytes] = {}
+    total = 0
+    try:
+        with tarfile.open(archive, "r:*") as tar:
+            for member in tar:
+                if member.isdir():
+                    continue
+                name = member.name.removeprefix("./")
+                parts = name.split("/")
+                if not member.isreg() or name.startswith("/") or not {"", ".", ".."}.isdisjoint(parts):
+                    raise UserError(f"{archive}: {name[:200]!r} is no regular file inside of the archive")
+                total += member.size
+                if len(files) >= MOST_FILES or total > MOST_BYTES:
+                    raise UserError(
+                        f"{archive}: more than {MOST_FILES} files or {MOST_BYTES >> 20} MiB; remove what "
+                        "the tests do not need"
+                    )
+                content = tar.extractfile(member)
+                assert content is not None  # it is a regular file
+                files[name] = content.read()
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise UserError(f"{archive}: not a readable archive of a code base: {error}") from None
+    return files
+
+
+def base_name(files: Files) -> str:
+    """Return the name of a code base: a digest of its files."""
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        digest.update(f"{name}\0{len(files[name])}\0".encode())
+        digest.update(files[name])
+    return digest.hexdigest()[:24]
+
+
+def pack_base(files: Files) -> bytes:
+    """Return an archive of files. Equal files give equal bytes."""
+    buffer = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
+        for name in sorted(files):
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(files[name]), 0o755
+            tar.addfile(member, io.BytesIO(files[name]))
+    return buffer.getvalue()

@@ -1,0 +1,113 @@
+"""Which expressions of a test module are constant: they need nothing of the code under test.
+
+Constant are literals, containers and operations of constants, methods of constants, and calls of constructors
+of the standard library with constant arguments.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+
+_BUILTINS = frozenset(
+    {
+        "bool",
+        "bytearray",
+        "bytes",
+        "chr",
+        "complex",
+        "dict",
+        "float",
+        "frozenset",
+        "int",
+        "len",
+        "list",
+        "ord",
+    }
+    | {"range", "reversed", "set", "sorted", "str", "sum", "tuple", "zip"}
+)
+# What an import may name, besides `pytest.approx`: constructors and constants without side effects.
+_LIBRARY = frozenset(
+    {"collections.Counter", "collections.OrderedDict", "collections.deque", "decimal.Decimal"}
+    | {"fractions.Fraction", "datetime.date", "datetime.datetime", "datetime.time", "datetime.timedelta"}
+    | {"datetime.timezone", "datetime.timezone.utc", "datetime.UTC", "math.e", "math.inf", "math.nan"}
+    | {"math.pi", "math.sqrt", "os.linesep", "textwrap.dedent"}
+)
+APPROX = "pytest.approx"
+# A test may not make the analysis expensive.
+_MOST_NODES = 200_000
+
+
+class ModuleNames:
+    """What the names of a module's top level stand for, as far as imports tell."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._imported: dict[str, str] = {}
+        stored: set[str] = set()
+        for node in ast.walk(tree):
+            match node:
+                case ast.Import(names):
+                    for alias in names:
+                        top = alias.name.partition(".")[0]
+                        self._imported[alias.asname or top] = alias.name if alias.asname else top
+                case ast.ImportFrom(module, names, 0):
+                    self._imported.update({a.asname or a.name: f"{module}.{a.name}" for a in names})
+                case ast.ImportFrom(_, names):
+                    stored.update(alias.asname or alias.name for alias in names)
+                case ast.Name(name, ast.Store() | ast.Del()) | ast.arg(name):
+                    stored.add(name)
+                case ast.FunctionDef(name) | ast.AsyncFunctionDef(name) | ast.ClassDef(name):
+                    stored.add(name)
+                case _:
+                    pass
+        # A star import could bring any name.
+        self._known = "*" not in self._imported
+        self._stored = stored
+
+    def meaning(self, node: ast.expr) -> str:
+        """Return the full name of a builtin or of an imported object; empty if it is not known."""
+        path: list[str] = []
+        while isinstance(node, ast.Attribute):
+            path.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name) or not self._known or node.id in self._stored:
+            return ""
+        first = self._imported.get(node.id, f"builtins.{node.id}")
+        return ".".join((first, *reversed(path)))
+
+
+def is_constant(node: ast.expr, names: ModuleNames, variables: Collection[str] = ()) -> bool:
+    """Return whether an expression is constant, if ``variables`` are. The time is linear in its size."""
+    match node:
+        case ast.Constant():
+            return True
+        case ast.Name(name):
+            return name in variables
+        case ast.Tuple(items) | ast.List(items) | ast.Set(items):
+            return all(is_constant(item, names, variables) for item in items)
+        case ast.Dict(keys, values):
+            # A key of None is an unpacked mapping.
+            return all(is_constant(item, names, variables) for item in (*filter(None, keys), *values))
+        case ast.Starred(value) | ast.UnaryOp(_, value):
+            return is_constant(value, names, variables)
+        case ast.BinOp(left, _, right):
+            return is_constant(left, names, variables) and is_constant(right, names, variables)
+        case ast.Subscript(value, ast.Constant()):
+            return is_constant(value, names, variables)
+        case ast.Attribute():
+            return names.meaning(node) in _LIBRARY
+        case ast.Call(function, arguments, keywords):
+            called = names.meaning(function)
+            known = called in _LIBRARY or called.removeprefix("builtins.") in _BUILTINS
+            method = isinstance(function, ast.Attribute) and is_constant(function.value, names, variables)
+            given = (*arguments, *(keyword.value for keyword in keywords))
+            return (known or method) and all(is_constant(item, names, variables) for item in given)
+        case _:
+            return False
+
+
+def is_too_large(tree: ast.Module) -> bool:
+    """Return whether a module is too large to be sealed."""
+    return sum(1 for _ in ast.walk(tree)) > _MOST_NODES

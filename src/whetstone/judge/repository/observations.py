@@ -1,0 +1,203 @@
+"""Read what tests observed, and compare it with what the reference gave. The reports may be hostile."""
+
+from __future__ import annotations
+
+import math
+import struct
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from whetstone.judge.answers.inert import read_one
+from whetstone.judge.repository.assertions import Tolerance
+from whetstone.judge.values import WireError, decode
+
+_LENGTH = struct.Struct("<I")
+PASSED = "passed"
+_TRUTH, _VALUE, _UNPLAIN, _EXPECTED = "truth", "value", "unplain", "expected"
+
+
+class Observation(Struct, frozen=True):
+    """One observed value of a test. ``data``: the encoded value, a truth value, or nothing for a value
+    without a plain form. ``expected``: in a recording, the encoded expected value."""
+
+    hole: int
+    data: bytes | bool | None
+    expected: bytes | None = None
+
+
+class TestRun(Struct):
+    """One run of one test: its outcome (empty if it did not end) and its observations in order."""
+
+    outcome: str = ""
+    observations: list[Observation] = field(default_factory=list[Observation])
+
+
+class TestReport(Struct):
+    """What a process of tests reported. A test may have several runs.
+
+    ``ready``: pytest was loaded; before that, no code under test has run. ``complete``: all tests were run.
+    """
+
+    runs: dict[str, list[TestRun]] = field(default_factory=dict[str, list[TestRun]])
+    errors: list[str] = field(default_factory=list[str])
+    ready: bool = False
+    complete: bool = False
+
+
+def read_report(data: bytes) -> TestReport:
+    """Read the records of ``run_tests``. Records after a malformed one are ignored. Linear in the size."""
+    report = TestReport()
+    current = TestRun()
+    for record in _records(data):
+        match record:
+            case ["test", str() as name]:
+                current = TestRun()
+                report.runs.setdefault(name, []).append(current)
+            case ["end", str(), str() as outcome]:
+                current.outcome = outcome
+            case ["error", str() as text]:
+                report.errors.append(text)
+            case ["ready"]:
+                report.ready = True
+            case ["done"]:
+                report.complete = True
+            case ["expected", int(), bytes() as value] if current.observations:
+                last = current.observations[-1]
+                current.observations[-1] = Observation(last.hole, last.data, value)
+            case ["value", int() as hole, bytes() as value] if type(hole) is int:
+                current.observations.append(Observation(hole, value))
+            case ["truth", int() as hole, bool() as value] if type(hole) is int:
+                current.observations.append(Observation(hole, value))
+            case ["unplain", int() as hole, str()] if type(hole) is int:
+                current.observations.append(Observation(hole, None))
+            case _:
+                break
+    return report
+
+
+def _records(data: bytes) -> Iterator[Any]:
+    position = 0
+    while position + _LENGTH.size <= len(data):
+        end = position + _LENGTH.size + _LENGTH.unpack_from(data, position)[0]
+        if end > len(data):
+            return
+        try:
+            yield decode(data[position + _LENGTH.size : end], max_items=8)
+        except WireError:
+            return
+        position = end
+
+
+class ExpectedObservation(Struct, frozen=True, omit_defaults=True):
+    """What a right program lets a test observe.
+
+    ``value``: the encoded value in base64; None if only the truth of an assertion is reported, which is then
+    ``truth``. ``tolerance``: the relative and the absolute tolerance of numbers.
+    """
+
+    hole: int
+    value: str | None = None
+    truth: bool = True
+    tolerance: Tolerance | None = None
+
+    @classmethod
+    def recorded(cls, seen: Observation, tolerances: Mapping[int, Tolerance]) -> ExpectedObservation | None:
+        """Return what a recording says; None if its value and its expected value differ.
+
+        None also means that the expected one could not be recorded.
+        """
+        if seen.expected is None:
+            return None
+        if isinstance(seen.data, bool):
+            wanted = decode(seen.expected)
+            return cls(seen.hole, truth=wanted) if seen.data is wanted else None
+        value = b64encode(seen.expected).decode()
+        made = cls(seen.hole, value, tolerance=tolerances.get(seen.hole))
+        return made if made.matches(seen) else None
+
+    def matches(self, seen: Observation) -> bool:
+        """Return whether an observation is the expected one."""
+        if seen.hole != self.hole:
+            return False
+        if self.value is None:
+            return seen.data is self.truth
+        if not isinstance(seen.data, bytes):
+            return False
+        expected = decode(b64decode(self.value))
+        try:
+            found = read_one(seen.data, expected)
+        except WireError:
+            return False
+        try:
+            return found == expected if self.tolerance is None else _close(found, expected, self.tolerance)
+        except (TypeError, ValueError, ArithmeticError, RecursionError):
+            return False
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether the value can hardly be guessed: neither a truth value, None, empty nor a small number."""
+        if self.value is None:
+            return False
+        value = decode(b64decode(self.value))
+        if value is None or isinstance(value, bool):
+            return False
+        if isinstance(value, int | float | complex):
+            return abs(value) > _GUESSED
+        return not hasattr(value, "__len__") or len(value) > 0
+
+
+_GUESSED = 2
+
+
+def _close(found: Any, expected: Any, tolerance: Tolerance) -> bool:
+    """Return whether numbers, or sequences of numbers, are within the tolerance."""
+    if isinstance(expected, list | tuple):
+        return (
+            isinstance(found, list | tuple)
+            and len(found) == len(expected)
+            and all(_close(one, other, tolerance) for one, other in zip(found, expected, strict=True))
+        )
+    if isinstance(found, int | float) and isinstance(expected, int | float):
+        if math.isnan(expected) or math.isinf(expected):
+            return found == expected
+        relative, absolute = tolerance
+        return abs(found - expected) <= max(relative * abs(expected), absolute)
+    return found == expected
+
+
+class ExpectedTest(Struct, frozen=True):
+    """A hidden test: its id in the sealed module, and what it observes of a right program, in order."""
+
+    id: str
+    observations: list[ExpectedObservation]
+
+    def failure(self, runs: Sequence[TestRun]) -> str:
+        """Return why the runs of the test do not show that it passed; empty if they do.
+
+        The text names no value. Every run must be right: a program cannot add a better one.
+        """
+        if not runs:
+            return "the test did not run"
+        for run in runs:
+            if run.outcome != PASSED:
+                return f"the test {run.outcome or 'did not end'}"[:100]
+            if len(run.observations) != len(self.observations):
+                return "the test ended with another number of assertions"
+            for number, (wanted, seen) in enumerate(zip(self.observations, run.observations, strict=True)):
+                if not wanted.matches(seen):
+                    return f"assertion {number + 1} failed"
+        return ""
+
+    def is_sealed(self, base: Sequence[TestRun]) -> bool:
+        """Return whether passing needs a telling value that the code did not give before the change.
+
+        ``base``: the runs of the test with the base. Without such a value, code can pass by forged reports.
+        """
+        seen = base[0].observations if base else []
+        return any(
+            wanted.is_telling and not (number < len(seen) and wanted.matches(seen[number]))
+            for number, wanted in enumerate(self.observations)
+        )

@@ -1,0 +1,139 @@
+"""Grading changes of a repository, at every isolation tier."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.judge.repository_tasks import BASE, REFERENCE, ROMAN, make_task, pytest_environment
+from tests.tiers import ALL_TIERS, skip_unless_offered
+from whetstone.core.errors import UserError
+from whetstone.core.verdict import Verdict
+from whetstone.judge.repository.base import base_name, pack_base, read_base
+from whetstone.judge.repository.grader import RepositoryGrader, changed_files
+from whetstone.judge.repository.task import RepositoryTask, read_tasks
+from whetstone.sandbox import Tier
+
+pytestmark = pytest.mark.process
+
+RIGHT = ROMAN.encode()
+
+
+@pytest.fixture(scope="module", params=ALL_TIERS)
+def graded(request: pytest.FixtureRequest) -> Generator[tuple[RepositoryGrader, RepositoryTask]]:
+    skip_unless_offered(request.param)
+    with pytest_environment() as folder, RepositoryGrader(str(folder), tier=request.param) as grader:
+        yield grader, make_task(grader)
+
+
+def test_the_reference_passes_and_the_base_fails(graded: tuple[RepositoryGrader, RepositoryTask]) -> None:
+    grader, task = graded
+    assert task.sealed
+    assert [test.id for test in task.fail_to_pass] == [
+        *(f"tests/test_roman.py::test_to_roman[{number}]" for number in range(3)),
+        "tests/test_roman.py::test_of_several",
+    ]
+    right = grader.grade(task, BASE, REFERENCE)
+    assert (right.verdict, right.score, len(right.cases)) == (Verdict.ACCEPTED, 1.0, 6), right
+    base = grader.grade(task, BASE, {})
+    assert (base.verdict, base.score) == (Verdict.WRONG_ANSWER, 0.0)
+    assert [case.verdict is Verdict.ACCEPTED for case in base.cases] == [False] * 4 + [True] * 2
+    assert base.reason == "tests/test_roman.py::test_to_roman[0]: assertion 1 failed"
+
+
+WRONG: dict[str, Mapping[str, bytes | None]] = {
+    "exits": {"src/roman/convert.py": b"import os\nos._exit(0)\n"},
+    "does not import": {"src/roman/convert.py": b"def to_roman(:\n"},
+    "removes the package": {"src/roman/__init__.py": None, "src/roman/convert.py": None},
+    "breaks another test": {"src/roman/convert.py": RIGHT.replace(b"sum(", b"1 + sum(")},
+    "equals everything": {
+        "src/roman/convert.py": b"class E(str):\n    def __eq__(self, o): return True\n    __hash__ = None\n"
+        b"def to_roman(n): return E()\ndef from_roman(t): return {}[t]\n"
+    },
+    "edits the tests": {
+        "tests/test_roman.py": b"def test_a(): pass\n",
+        "tests/conftest.py": b"collect_ignore=['.']\n",
+    },
+    "replaces the folder of tests": {"tests": b"", "src/roman/conftest.py": b"import os\nos._exit(0)\n"},
+    "forges the report": {
+        "src/roman/convert.py": b"import gc\nfor o in gc.get_objects():\n"
+        b"    if type(o).__name__ == 'Observer': o.value = lambda h, v: o.truth(h, True)\n"
+        b"def to_roman(n): return 'I'\ndef from_roman(t): return {}[t]\n"
+    },
+}
+
+
+@pytest.mark.parametrize("change", WRONG)
+def test_a_change_that_does_not_solve_the_task_is_refused(
+    change: str, graded: tuple[RepositoryGrader, RepositoryTask]
+) -> None:
+    grader, task = graded
+    found = grader.grade(task, BASE, WRONG[change])
+    assert found.score == 0.0
+    assert not found.accepted
+
+
+def test_limits_have_their_verdicts(graded: tuple[RepositoryGrader, RepositoryTask]) -> None:
+    grader, task = graded
+    endless = {"src/roman/convert.py": b"while True: pass\n"}
+    short = msgspec.structs.replace(task, limits=msgspec.structs.replace(task.limits, cpu_s=0.5))
+    assert grader.grade(short, BASE, endless).verdict is Verdict.TIME_LIMIT
+    loud = {"src/roman/convert.py": b"import os\nwhile True: os.write(1, b'x' * 65536)\n"}
+    # pytest captures the output in a file, which is memory.
+    stopped = {Verdict.OUTPUT_LIMIT, Verdict.MEMORY_LIMIT}
+    assert grader.grade(task, BASE, loud).verdict in stopped
+
+
+def test_an_unsealed_task_has_no_score_unless_asked_for() -> None:
+    skip_unless_offered(Tier.RESTRICTED)
+    with pytest_environment() as folder:
+        with RepositoryGrader(str(folder)) as grader:
+            task = msgspec.structs.replace(make_task(grader), sealed=False)
+            found = grader.grade(task, BASE, REFERENCE)
+            assert (found.accepted, found.score, found.unpaid) == (True, None, "shared_interpreter")
+        with RepositoryGrader(str(folder), score_unsealed=True) as grader:
+            assert grader.grade(task, BASE, REFERENCE).score == 1.0
+            with pytest.raises(ValueError, match="needs the environment `other`"):
+                grader.grade(msgspec.structs.replace(task, environment="other"), BASE, {})
+
+
+def test_an_environment_without_pytest_is_refused_with_a_remedy() -> None:
+    with pytest.raises(UserError, match="whetstone judge environment create NAME pytest"):
+        RepositoryGrader("default")
+
+
+def test_a_base_is_the_same_after_packing(tmp_path: Path) -> None:
+    archive = pack_base(BASE)
+    path = tmp_path / "base.tar.gz"
+    path.write_bytes(archive)
+    assert read_base(path) == BASE
+    assert archive == pack_base(dict(reversed(BASE.items())))
+    assert base_name(BASE) != base_name({**BASE, "README.md": b""})
+
+
+CONFLICTS: list[tuple[Mapping[str, bytes | None], dict[str, bytes]]] = [
+    ({"a/b": b"2"}, {"a/b": b"2", "a/c": b"1", "d": b"1"}),
+    ({"a": b"2"}, {"a": b"2", "d": b"1"}),
+    ({"d/e": b"2"}, {"a/b": b"1", "a/c": b"1", "d/e": b"2"}),
+    ({"a/b": None, "d": None}, {"a/c": b"1"}),
+    ({"x": b"2", "x/y": b"2"}, {"a/b": b"1", "a/c": b"1", "d": b"1", "x/y": b"2"}),
+]
+
+
+@pytest.mark.parametrize(("change", "files"), CONFLICTS)
+def test_a_change_replaces_files_and_folders(
+    change: Mapping[str, bytes | None], files: dict[str, bytes]
+) -> None:
+    assert changed_files({"a/b": b"1", "a/c": b"1", "d": b"1"}, change) == files
+
+
+def test_a_malformed_task_is_named_with_its_line(tmp_path: Path) -> None:
+    folder = tmp_path
+    with pytest.raises(UserError, match=r"a set of repository tasks is a folder with tasks\.jsonl"):
+        list(read_tasks(folder / "none"))
+    (folder / "tasks.jsonl").write_text('\n{"id": "a"}\n')
+    with pytest.raises(UserError, match=r"tasks\.jsonl, line 2: .*missing required field"):
+        list(read_tasks(folder))
