@@ -36,6 +36,7 @@ VERBS = {
     "recipes": "list the shipped recipes, benchmarks and plans",
     "role": "start one role of an asynchronous run: a flow, a rollout replica, a trainer",
     "export": "write the model of a checkpoint, or a GGUF or hub model, as a plain folder",
+    "push": "send a model, a problem set or the records of a run to the Hugging Face hub",
     "eval": "measure a model or an endpoint on benchmarks or any problem file; compare two evaluations",
     "rejudge": "compute the rewards of stored replies again with today's judge: runs, dumps of TRL and verl",
     "view": "show runs, evaluations and data sets in a browser; print the state of the roles of a run",

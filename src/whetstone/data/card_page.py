@@ -33,7 +33,8 @@ _ROWS = 24
 # Problems that the page names with their added tests; `card.json` has all of them.
 _LISTED = 200
 
-_PROPERTIES = (
+# The counts of a card that are shown: field, title, and a note.
+PROPERTIES = (
     ("by_source", "Problems by source", ""),
     ("kinds", "Kinds of test", "how a program is asked"),
     ("tests_per_problem", "Tests per problem", ""),
@@ -56,7 +57,7 @@ def render(card: Card) -> str:
         pipeline=_pipeline(card.pipeline),
         reasons=_reasons(card.drop_report),
         added_tests=_added_tests(card),
-        properties="".join(_property(card, *row) for row in _PROPERTIES if getattr(card, row[0])),
+        properties="".join(_property(card, *row) for row in PROPERTIES if getattr(card, row[0])),
     )
     return page(
         kind="data card",

@@ -165,6 +165,12 @@ def interval(name: str, low: float, high: float, *, sign: str = "") -> str:
     return f"{low * scale:{sign}.{digits}f} to {high * scale:{sign}.{digits}f}"
 
 
+def with_interval(name: str, value: float, low: float, high: float, *, sign: str = "") -> str:
+    """Return an estimate and its bounds as text, or with ``sign`` "+" a difference and its bounds."""
+    text = change(name, value) if sign else shown(name, value)
+    return f"{text} [{interval(name, low, high, sign=sign).replace(' to ', ', ')}]"
+
+
 def _cells(name: str, estimate: Estimate) -> tuple[str, str, str]:
     bounds = interval(name, estimate.low, estimate.high)
     return shown(name, estimate.value), bounds, str(estimate.problems)

@@ -16,9 +16,10 @@ from whetstone.evaluate.results import EVALUATION_FILE, PASS_1, REWARD, Evaluati
 from whetstone.report.charts import Chart, Columns, Panel, Series, chart_of, clock_of, smooth
 from whetstone.report.metrics import Record
 from whetstone.report.page import html_page
-from whetstone.report.panels import COLORS, PERCENT, SET_LABELS, SMALL, TITLES
+from whetstone.report.panels import COLORS, PERCENT, SMALL, TITLES
 from whetstone.report.run_data import (
     GENERATED,
+    SET_LABELS,
     RunData,
     cached_evaluation,
     eval_estimates,

@@ -11,11 +11,10 @@ from whetstone.report.audit import audit_rows
 from whetstone.report.charts import Chart, Columns, Panel, Series, chart_of, share_top, smooth
 from whetstone.report.ledger import LEDGER, latest_tokens, ledger_rows
 from whetstone.report.pace import LATEST, measured_flow
-from whetstone.report.run_data import RunData, eval_sets
+from whetstone.report.run_data import SET_LABELS, RunData, eval_sets
 from whetstone.report.run_signs import KEY, WINDOW, sign_rows
 
 MAX_COLUMNS = 80
-SET_LABELS = {"heldout": "held-out", "train": "training"}
 SET_COLORS = {"heldout": "spark", "train": "steel"}
 COLORS = ("steel", "spark", "moss", "plum", "stone")
 # The order of these phases in charts. Other phases follow.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
@@ -21,6 +21,7 @@ from whetstone.evaluate.results import (
     load_evaluation,
     paired_differences,
 )
+from whetstone.evaluate.tables import with_interval
 from whetstone.report.audit import KeptAudit, read_audit
 from whetstone.report.growing_files import Stamp, file_stamp
 from whetstone.report.metrics import Record, read_metrics
@@ -28,6 +29,8 @@ from whetstone.report.rollouts import RolloutRow, read_rollouts, rollout_steps, 
 
 GENERATED = "length/total"
 """The key of the number of tokens that were generated for a step, dropped groups included."""
+
+SET_LABELS = {"heldout": "held-out", "train": "training"}
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,36 @@ def eval_estimates(evals: Sequence[Record], set_name: str) -> list[str]:
     tails = {key.removeprefix(start) for r in evals for key in r if key.startswith(start)}
     names = [f"pass@{k}" for k in sorted(int(tail) for tail in tails if tail.isdigit())]
     return [*names, REWARD] if any(f"eval/{set_name}/{REWARD}" in r for r in evals) else names
+
+
+def result_rows(
+    before: Record, after: Record, changes: Mapping[tuple[str, str], PairedDifference]
+) -> Iterator[tuple[str, ...]]:
+    """Yield the title, the value before, after and the change of each estimate, as text with 95% intervals.
+
+    before, after: eval records; ``before`` may be empty. changes: the paired differences by problem set and
+    name of the estimate; missing ones are not shown.
+    """
+    for name in eval_sets([after]):
+        for estimate in eval_estimates([after], name):
+            found = changes.get((name, estimate))
+            yield (
+                f"{SET_LABELS.get(name, name)}, {estimate}",
+                *(_figure(record, f"eval/{name}/{estimate}", estimate) for record in (before, after)),
+                with_interval(estimate, found.value, found.low, found.high, sign="+") if found else "",
+            )
+
+
+def _figure(record: Record, key: str, estimate: str) -> str:
+    if key not in record:
+        return "-"
+    return with_interval(estimate, record[key], record[f"{key}_low"], record[f"{key}_high"])
+
+
+def problem_counts(record: Record) -> str:
+    """Return the number of problems of each set in an eval record, as text."""
+    counts = ((name, record.get(f"eval/{name}/problems")) for name in eval_sets([record]))
+    return ", ".join(f"{count} {SET_LABELS.get(name, name)}" for name, count in counts if count)
 
 
 def _evals(root: Path, records: Sequence[Record]) -> list[Record]:

@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from whetstone.core.progress import Progress, Work
-from whetstone.evaluate.passk import Estimate, PairedDifference
-from whetstone.evaluate.results import REWARD
-from whetstone.evaluate.tables import change, interval, shown
+from whetstone.evaluate.passk import PairedDifference
+from whetstone.report.run_data import problem_counts, result_rows
 
 # Columns that also have room for the parts of a step's time. Without them a step's line has at most 70.
 _WIDE = 100
@@ -94,9 +93,6 @@ class Display:
             self._work.mark_printed()
 
 
-_TITLES = {"train": "training", "heldout": "held-out"}
-
-
 def results_table(
     before: dict[str, Any], after: dict[str, Any], changes: Mapping[tuple[str, str], PairedDifference]
 ) -> Table:
@@ -106,44 +102,12 @@ def results_table(
     before, after: flat metrics; ``before`` may be empty. changes: the paired differences by problem set and
     name of the estimate; missing ones are not shown.
     """
-    found = (key.split("/")[1] for key in after if key.startswith("eval/"))
-    sets = {name: _TITLES.get(name, name) for name in sorted(set(found), key=lambda n: (n not in _TITLES, n))}
     kind = "pass@k" if any("/pass@" in key for key in after) else "mean rewards"
     title = f"{kind}, with 95% intervals over problems"
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("problems", no_wrap=True)
-    for column in ("before", "after", "change"):
+    for column in ("problems", "before", "after", "change"):
         table.add_column(column, no_wrap=True)
-    counts: dict[str, None] = {}
-    for name, title in sets.items():
-        starts = (f"eval/{name}/pass@", f"eval/{name}/{REWARD}")
-        metrics = [k for k in after if k.startswith(starts) and not k.endswith(("_low", "_high"))]
-        for metric in metrics:
-            now = _estimate(after, metric, name)
-            then = _estimate(before, metric, name) if metric in before else None
-            estimate = metric.rpartition("/")[2]
-            paired = changes.get((name, estimate))
-            counts[f"{now.problems} {title}"] = None
-            table.add_row(
-                f"{title}, {estimate}",
-                _numbers(estimate, then) if then else "-",
-                _numbers(estimate, now),
-                _numbers(estimate, paired, sign="+") if paired else "",
-            )
-    table.caption = f"problems: {', '.join(counts)}"
+    for row in result_rows(before, after, changes):
+        table.add_row(*row)
+    table.caption = f"problems: {problem_counts(after)}"
     return table
-
-
-def _estimate(record: dict[str, Any], metric: str, name: str) -> Estimate:
-    return Estimate(
-        value=record[metric],
-        low=record[f"{metric}_low"],
-        high=record[f"{metric}_high"],
-        problems=int(record[f"eval/{name}/problems"]),
-    )
-
-
-def _numbers(name: str, found: Estimate | PairedDifference, sign: str = "") -> str:
-    """Format a value and its interval as the pages do. ``sign`` is "+" for a difference."""
-    value = change(name, found.value) if sign else shown(name, found.value)
-    return f"{value} [{interval(name, found.low, found.high, sign=sign).replace(' to ', ', ')}]"

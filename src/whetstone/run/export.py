@@ -7,7 +7,7 @@ from pathlib import Path
 
 from whetstone.core.errors import UserError
 from whetstone.core.outputs import new_folder
-from whetstone.trainer.checkpoint import latest_checkpoint, load_checkpoint
+from whetstone.trainer.checkpoint import Checkpoint, latest_checkpoint, load_checkpoint
 
 _TRAINING_FILES = ("trainer", "state.json", "manifest.json")
 
@@ -28,20 +28,27 @@ def _resolve_checkpoint(where: Path) -> Path:
     return newest
 
 
+def model_of(where: Path) -> tuple[Checkpoint, dict[str, Path]]:
+    """Return the checkpoint that RUN or RUN/step-N names, and the files of its model, by their path in it.
+
+    Raises UserError for an invalid checkpoint.
+    """
+    # Verifies the checksums of its files.
+    checkpoint = load_checkpoint(_resolve_checkpoint(where))
+    files = (file for file in sorted(checkpoint.path.rglob("*")) if file.is_file())
+    names = {str(file.relative_to(checkpoint.path)): file for file in files}
+    return checkpoint, {n: file for n, file in names.items() if Path(n).parts[0] not in _TRAINING_FILES}
+
+
 def export(where: Path, out: Path) -> Path:
     """Write the model of a checkpoint, with tokenizer and chat template, to the new folder ``out``.
 
     Returns the checkpoint. The folder is written completely or not at all. Raises UserError for an invalid
     checkpoint.
     """
-    source = _resolve_checkpoint(where)
-    # Verifies the checksums of its files.
-    load_checkpoint(source)
+    checkpoint, files = model_of(where)
     with new_folder(out) as folder:
-        for file in source.iterdir():
-            if file.name not in _TRAINING_FILES:
-                if file.is_dir():
-                    shutil.copytree(file, folder / file.name)
-                else:
-                    shutil.copyfile(file, folder / file.name)
-    return source
+        for name, file in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, folder / name)
+    return checkpoint.path
