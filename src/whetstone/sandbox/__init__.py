@@ -23,6 +23,17 @@ if TYPE_CHECKING:
     from whetstone.sandbox.session import PythonSession, PythonSessions
     from whetstone.sandbox.session_run import CallEnd, SessionLimits, SessionResult
     from whetstone.sandbox.supervision import supervise
+    from whetstone.sandbox.workspace.base import WorkspaceBase
+    from whetstone.sandbox.workspace.changes import (
+        Change,
+        Entry,
+        PathChange,
+        RefusedPath,
+        WorkspaceDiff,
+        WorkspaceLimits,
+    )
+    from whetstone.sandbox.workspace.tree import WorkspaceError
+    from whetstone.sandbox.workspace.workspaces import WORKSPACE_PROFILE, Workspace, Workspaces
     from whetstone.sandbox.zygote.lockdown import MAX_OPEN_FILES, MAX_TASKS
     from whetstone.sandbox.zygote.profile import TMP_BYTES, Profile
 
@@ -30,12 +41,17 @@ __all__ = [
     "MAX_OPEN_FILES",
     "MAX_TASKS",
     "TMP_BYTES",
+    "WORKSPACE_PROFILE",
     "CallEnd",
+    "Change",
     "EndReason",
+    "Entry",
     "LostTime",
+    "PathChange",
     "Profile",
     "PythonSession",
     "PythonSessions",
+    "RefusedPath",
     "RunLimits",
     "RunResult",
     "Sandbox",
@@ -46,6 +62,12 @@ __all__ = [
     "SessionLimits",
     "SessionResult",
     "Tier",
+    "Workspace",
+    "WorkspaceBase",
+    "WorkspaceDiff",
+    "WorkspaceError",
+    "WorkspaceLimits",
+    "Workspaces",
     "supervise",
 ]
 
@@ -68,6 +90,17 @@ __getattr__ = lazy_names(
         "whetstone.sandbox.cpu_starvation": ["LostTime"],
         "whetstone.sandbox.supervision": ["supervise"],
         "whetstone.sandbox.zygote.lockdown": ["MAX_OPEN_FILES", "MAX_TASKS"],
+        "whetstone.sandbox.workspace.base": ["WorkspaceBase"],
+        "whetstone.sandbox.workspace.changes": [
+            "Change",
+            "Entry",
+            "PathChange",
+            "RefusedPath",
+            "WorkspaceDiff",
+            "WorkspaceLimits",
+        ],
+        "whetstone.sandbox.workspace.tree": ["WorkspaceError"],
+        "whetstone.sandbox.workspace.workspaces": ["WORKSPACE_PROFILE", "Workspace", "Workspaces"],
         "whetstone.sandbox.zygote.profile": ["TMP_BYTES", "Profile"],
     },
 )

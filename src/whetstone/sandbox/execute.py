@@ -48,14 +48,16 @@ def execute_job(
     stdin: bytes = b"",
     link: int | None = None,
     processes: bool = False,
+    directory: str = "",
 ) -> SandboxJob:
-    """Return a job that writes ``files`` and then becomes the program ``argv``, an absolute path or
-    ``./name``.
+    """Return a job that writes ``files`` and then becomes the program ``argv``.
 
-    ``link``, a socket, becomes the program's standard input and output. With ``processes``, the program runs
-    only if a limit on the number of processes is known to hold.
+    The program is an absolute path, ``./name``, or a name that PATH leads to. It starts in ``directory``, if
+    that is given. ``link``, a socket, becomes the program's standard input and output. With ``processes``,
+    the program runs only if a limit on the number of processes is known to hold.
     """
-    head = {"argv": list(argv), "commands": [], "keep": [], "space": 0, "processes": processes}
+    head = {"argv": list(argv), "commands": [], "keep": [], "space": 0}
+    head |= {"processes": processes, "directory": directory}
     return SandboxJob(EXECUTE, _payload(head, files, environment or {}), limits, stdin, link)
 
 
@@ -75,7 +77,7 @@ def make_job(
     bound.
     """
     lines = [list(argv) for argv in commands]
-    head = {"argv": [], "commands": lines, "keep": list(keep), "space": space_bytes}
+    head = {"argv": [], "commands": lines, "keep": list(keep), "space": space_bytes, "directory": ""}
     return SandboxJob(EXECUTE, _payload(head, files, environment or {}), limits)
 
 

@@ -51,9 +51,13 @@ class ForkServer:
         self.directory = ""
         if tier is Tier.RESTRICTED:
             # For the files of runs, in memory if possible, like the /tmp of a jail.
-            place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+            place = profile.workspaces or ("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
             made = tempfile.mkdtemp(prefix=f"whetstone-{os.getpid()}-", dir=place)
             self.directory = os.path.realpath(made)
+            if profile.workspaces:  # beside it is room for a workspace
+                os.mkdir(os.path.join(self.directory, "tmp"))
+                os.chmod(self.directory, 0o511)  # no program creates anything there, whoever its user is
+                self.directory = os.path.join(self.directory, "tmp")
         # Without namespaces, programs have one process, and those of compilers are identified by their group.
         self._group = make_group() if tier is not Tier.RESTRICTED else None
         self._freezer: Freezer | None = None

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
-from . import kernel
+from . import kernel, workspaces
 from .kernel import MS_BIND, MS_NODEV, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC, MS_REMOUNT
 from .packages import package_folders
 from .profile import Profile
@@ -168,9 +168,9 @@ def _hide_packages(path: str, root: str, reads: Mapping[str, str], home: str) ->
         kernel.mount("none", folder, None, MS_REMOUNT | MS_BIND | MS_RDONLY | flags)
 
 
-def enter(profile: Profile) -> int | None:
+def enter(profile: Profile, all_workspaces: int | None = None) -> int | None:
     """Build the root and move into it. The process must be in a fresh mount namespace, and in
-    ``python_home``.
+    ``python_home``. ``all_workspaces`` is a claimed mount: see ``workspaces``.
 
     Returns an open directory, the /proc of our pid namespace, which is nowhere in the new root. None if it
     may not be mounted.
@@ -185,6 +185,8 @@ def enter(profile: Profile) -> int | None:
     # A relative link, because the path must be valid before and after the change of the root.
     os.symlink(TMP[1:], root + "/tmp")
     os.mkdir(root + "/dev", 0o755)
+    if all_workspaces is not None:
+        workspaces.place(all_workspaces, root)
     reads = dict(zip(profile_in_jail(profile).reads, profile.reads, strict=True))
     for path in sources:
         place = path if profile.execute else _path_in_jail(path)

@@ -16,6 +16,7 @@ PR_SET_DUMPABLE = 4
 PR_SET_KEEPCAPS = 8
 PR_SET_SECCOMP = 22
 PR_CAPBSET_DROP = 24
+PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 
 CLONE_NEWNS = 0x00020000
@@ -31,11 +32,16 @@ MS_REC, MS_PRIVATE, MS_RELATIME = 16384, 1 << 18, 1 << 21
 MNT_DETACH = 2
 
 CAP_KILL, CAP_SYS_ADMIN, CAP_CHECKPOINT_RESTORE = 5, 21, 40
+# CHOWN, DAC_OVERRIDE, FOWNER, FSETID: what overlayfs does in the name of the process that mounts it.
+CAPS_OVER_FILES = 0, 1, 3, 4
 IN_CREATE, IN_DELETE, IN_MOVED = 0x100, 0x200, 0xC0
 _IN_ONESHOT, _IN_FLAGS = 0x80000000, os.O_NONBLOCK | os.O_CLOEXEC
 
 THREAD_STACK_BYTES = 8 << 20
 _CAPABILITY_VERSION_3 = 0x20080522
+_AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
+_OPEN_TREE_CLONE, _MOVE_MOUNT_F_EMPTY_PATH = 1, 4
+_MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV, _MOUNT_ATTR_IDMAP = 2, 4, 0x100000
 _MAP_PRIVATE_ANONYMOUS, _MREMAP_MAYMOVE_FIXED = 0x22, 3
 
 
@@ -85,7 +91,7 @@ _munmap = _function("munmap", _ulong, ctypes.c_size_t)
 _mmap = _function("mmap", _ulong, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
 _mremap = _function("mremap", _ulong, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, _ulong)
 _mmap.restype = _mremap.restype = ctypes.c_long
-_syscall4 = _function("syscall", ctypes.c_long, _ulong, _ulong, _ulong, _ulong)
+_syscall5 = _function("syscall", ctypes.c_long, _ulong, _ulong, _ulong, _ulong, _ulong)
 
 _capability_header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
 _CAPABILITY_HEADER, _NO_CAPABILITIES = bytes(_capability_header), bytes(24)
@@ -111,6 +117,37 @@ def unmount(target: str) -> None:
     """Detach the mount at ``target`` at once, even if it is in use."""
     if _umount2(os.fsencode(target), MNT_DETACH):
         raise _refused(f"unmount {target}")
+
+
+def unmount_unused(target: str) -> None:
+    """Unmount the mount at ``target``. Refused if a process uses it."""
+    if _umount2(os.fsencode(target), 0):
+        raise _refused(f"unmount {target}")
+
+
+def clone_mount(path: str) -> int:
+    """Return a descriptor of a mount of the folder ``path`` that is nowhere yet: see ``place_mount``."""
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    flags = _OPEN_TREE_CLONE | os.O_CLOEXEC
+    return system_call("open_tree", (_AT_FDCWD, ctypes.addressof(name), flags), f"a mount of {path}")
+
+
+def restrict_mount(mount_fd: int, user_namespace: int | None) -> None:
+    """Forbid devices and set-user-id programs in a mount, and map its owners as a user namespace does."""
+    flags = _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV
+    if user_namespace is not None:
+        flags |= _MOUNT_ATTR_IDMAP
+    attributes = (ctypes.c_uint64 * 4)(flags, 0, 0, user_namespace or 0)
+    empty, size = ctypes.create_string_buffer(1), ctypes.sizeof(attributes)
+    arguments = (mount_fd, ctypes.addressof(empty), _AT_EMPTY_PATH, ctypes.addressof(attributes), size)
+    system_call("mount_setattr", arguments, "attributes of a mount")
+
+
+def place_mount(mount_fd: int, target: str) -> None:
+    """Mount a ``clone_mount`` at ``target``."""
+    empty, name = ctypes.create_string_buffer(1), ctypes.create_string_buffer(os.fsencode(target))
+    arguments = (mount_fd, ctypes.addressof(empty), _AT_FDCWD, ctypes.addressof(name))
+    system_call("move_mount", (*arguments, _MOVE_MOUNT_F_EMPTY_PATH), f"mount on {target}")
 
 
 def pivot_root(new_root: str, put_old: str) -> None:
@@ -204,9 +241,9 @@ def move_mapping(address: int, size: int, target: int) -> None:
 def system_call(name: str, arguments: tuple[int, ...], step: str) -> int:
     """Make a system call that the C library has no function for, and return its non-negative result.
 
-    It has up to four arguments; pointers are addresses. Raises StepRefused.
+    It has up to five arguments; pointers are addresses. Raises StepRefused.
     """
-    result: int = _syscall4(number(name), *(*arguments, 0, 0, 0, 0)[:4])
+    result: int = _syscall5(number(name), *(*arguments, 0, 0, 0, 0, 0)[:5])
     if result < 0:
         raise _refused(step)
     return result

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
-from . import jail, kernel, own_memory, tmp_dir, wire
+from . import jail, kernel, own_memory, tmp_dir, wire, workspaces
 from .kernel import CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS
 from .lockdown import RunLocation
 from .own_memory import OwnMemory
@@ -129,8 +129,10 @@ def enter(request: Request) -> tuple[RunLocation, _socket.socket, OwnMemory]:
     StepRefused with the step that this machine does not allow.
     """
     counts = _join_group(request)
+    claimed = _claim_workspaces(request) if os.geteuid() == 0 else None  # while it may change owners
     uid = _enter_namespaces(request.tier) if request.jailed else _separate_uid(request)
     owner = (uid, uid) if uid is not None else (os.getuid(), os.getgid())
+    claimed = _claim_workspaces(request) if claimed is None else claimed
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1, "no new privileges")
     kernel.drop_bounding_set()
     requests, theirs = _socket.socketpair()
@@ -148,10 +150,12 @@ def enter(request: Request) -> tuple[RunLocation, _socket.socket, OwnMemory]:
     if request.jailed:
         try:
             _socket.sethostname("sandbox")
-            table = jail.enter(request.profile)
+            table = jail.enter(request.profile, claimed)
         except OSError as error:
             raise kernel.refused_by("new root", error) from None
         jail.mount_tmp(request.profile.tmp_bytes, *owner, execute=request.profile.execute)
+        if claimed is not None:
+            tmp_dir.ask_supervisor(tmp_dir.HIDE, theirs.fileno())
     if table is not None:
         with contextlib.suppress(OSError):  # if we may not set the next process id, ids count up
             chooses = os.open(_LAST_PID, os.O_WRONLY | os.O_CLOEXEC, dir_fd=table)
@@ -166,6 +170,13 @@ def enter(request: Request) -> tuple[RunLocation, _socket.socket, OwnMemory]:
         os.putenv(name, value)  # for processes that a program starts; this interpreter has read them already
     profile = jail.profile_in_jail(request.profile) if request.jailed else request.profile
     return RunLocation(profile, request.jailed, directory, uid, counts, table), theirs, memory
+
+
+def _claim_workspaces(request: Request) -> int | None:
+    """Return a mount of the folder with workspaces, for a jail. Runs of root are another user."""
+    if not (request.jailed and request.profile.workspaces):
+        return None
+    return workspaces.claim(request.profile.workspaces, slot_uid() if os.geteuid() == 0 else None)
 
 
 def _join_group(request: Request) -> frozenset[str]:
@@ -194,7 +205,8 @@ def _become_supervisor(
     if request.jailed:
         # SYS_ADMIN to mount; KILL so that the kernel may kill the template process, which has another user,
         # when this process ends.
-        kernel.keep_capabilities(kernel.CAP_SYS_ADMIN, kernel.CAP_KILL)
+        more = kernel.CAPS_OVER_FILES if request.profile.workspaces else ()
+        kernel.keep_capabilities(kernel.CAP_SYS_ADMIN, kernel.CAP_KILL, *more)
         Filter(template_filter_code(SUPERVISOR_CALLS)).install("seccomp for the supervisor")
     else:
         kernel.keep_capabilities()

@@ -165,6 +165,8 @@ def _restrict_files(place: RunLocation) -> None:
         rules.allow_reading([jail.KIT if place.jailed else profile.shown_as_kit])
     rules.allow_devices(jail.DEVICES)
     writable = jail.WRITABLE_PARENT if place.jailed else place.directory
+    if profile.workspaces and not place.jailed:
+        writable = os.path.dirname(place.directory)  # the workspace of a run is put beside it
     rules.allow_everything_in(writable, sockets=place.jailed)
     rules.restrict_self()
 
@@ -188,6 +190,9 @@ def confine_template(place: RunLocation) -> None:
     # memory of a process that is not dumpable.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0, "dumpable")
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, "death signal")
+    if place.profile.workspaces and not place.jailed:
+        # Its runs' processes must have ended before their workspace is read, also those without a parent.
+        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1, "adopting orphans")
     _limit_template(place.profile.tmp_bytes, own_count=place.own_count)
     _restrict_files(place)
 

@@ -40,6 +40,12 @@ class Profile:
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     tmp_bytes: int = TMP_BYTES
     """The most bytes that a run may write to its private directory."""
+    workspaces: str = ""
+    """The folder with the workspaces of runs (see ``whetstone.sandbox.workspace``); empty if there are none.
+
+    In a jail it must have the owner of all workspaces. Without a jail it is the folder in which the
+    fork-server makes a place for one workspace at a time.
+    """
     hash_seed: int | None = None
     """The seed of Python's hashes of text. With a fixed seed a set has the same order in every run and place.
 
@@ -50,7 +56,7 @@ class Profile:
 
     def __post_init__(self) -> None:
         """Raise ValueError for a path that is not absolute, or for processes without execution."""
-        paths = (*self.reads, *filter(None, (self.shown_as_kit, self.interpreter)))
+        paths = (*self.reads, *filter(None, (self.shown_as_kit, self.interpreter, self.workspaces)))
         if not all(path.startswith("/") for path in paths):
             raise ValueError(f"profile {self.name}: {paths} must be absolute paths")
         if self.processes and not self.execute:

@@ -35,6 +35,8 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     line, _, rest = payload.partition(b"\n")
     request: dict[str, Any] = json.loads(line)
     write_files(request["files"], memoryview(rest))
+    if request["directory"]:
+        os.chdir(request["directory"])
     os.environ.update(request["environment"])
     for number in _IGNORED_BY_PYTHON:  # a program inherits ignored signals
         signal.signal(number, signal.SIG_DFL)
@@ -54,7 +56,7 @@ def _become(argv: list[str], result_fd: int, link_fd: int | None) -> NoReturn:
         use_as_streams(link_fd)
     fcntl.fcntl(result_fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
     try:
-        os.execve(argv[0], argv, os.environ)
+        os.execvpe(argv[0], argv, os.environ)
     except OSError as error:
         os.write(result_fd, FAULT + f"{argv[0]}: {error.strerror}".encode())
         os._exit(127)

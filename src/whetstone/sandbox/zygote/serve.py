@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from . import kernel, lockdown, preload, wire
 from .program import Harness, Leave, run_harness
 from .seccomp import ProgramFilter
-from .tmp_dir import PrivateDirectory, PrivateMount
+from .tmp_dir import MOUNT, PrivateDirectory, PrivateMount, ask_supervisor
 
 CONFINED = b"."
 _ANCILLARY_BYTES = _socket.CMSG_SPACE(4 * wire.MOST_FDS)
@@ -79,6 +79,8 @@ def serve_next(server: ServerState, poller: select.poll) -> bool:
     """Answer one request. Returns False when the client has closed its end."""
     packet = server.control.recvmsg(wire.MAX_PACKET, _ANCILLARY_BYTES)[0]
     if packet[:1] != wire.RUN:
+        if packet[:1] == wire.PLACE:
+            server.control.send(wire.PLACED + _mount_workspace(packet[1:]))
         return bool(packet)  # a question about a run that has already ended
     _, number, harness, has_link, cpu_s, memory_bytes, size = wire.REQUEST.unpack(packet)
     limits = lockdown.run_limits(cpu_s, memory_bytes, server.place.profile.execute)
@@ -96,6 +98,15 @@ def serve_next(server: ServerState, poller: select.poll) -> bool:
         raise kernel.StepRefused("fork")
     _wait_for_run(server, poller, pid, number)
     return True
+
+
+def _mount_workspace(request: bytes) -> bytes:
+    """Let the supervisor mount the workspace of the next run. Returns the reason if it refuses."""
+    try:
+        ask_supervisor(MOUNT + request)
+    except (OSError, kernel.StepRefused) as error:
+        return f"{error}".encode() or b"?"
+    return b""
 
 
 def run_child(
@@ -141,6 +152,10 @@ def _wait_for_run(server: ServerState, poller: select.poll, pid: int, number: in
             # The kernel can reuse the number only after wait4, so this hits no other group.
             os.killpg(pid, signal.SIGKILL)
     _, status, usage = os.wait4(pid, 0)
+    if server.place.profile.workspaces and not server.place.jailed:
+        with contextlib.suppress(ChildProcessError):  # the killed orphans of the group have ended
+            while True:
+                os.waitpid(-1, 0)
     cpu_s, peak_kib = _end_processes(server)
     cpu_s += usage.ru_utime + usage.ru_stime
     peak_kib = max(peak_kib, usage.ru_maxrss)

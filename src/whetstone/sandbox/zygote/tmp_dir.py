@@ -15,12 +15,14 @@ import stat
 from collections.abc import Callable
 from typing import NoReturn
 
-from . import kernel, wire
+from . import kernel, wire, workspaces
 
 _PROGRAM_FILE = "main.py"
 _CHANGES = kernel.IN_CREATE | kernel.IN_DELETE | kernel.IN_MOVED
 _EVENTS = ctypes.create_string_buffer(4096)
-_RENEW, _RENEWED = b"r", b"."
+_RENEW, _DONE = b"r", b"."
+# Requests about workspaces: cover the folder of all of them, and mount one.
+HIDE, MOUNT = b"h", b"m"
 _MAX_TEXT = 500
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -67,7 +69,7 @@ class PrivateMount:
             # An open working directory would keep the old mount alive, and the new one would get another
             # device number, which the next run could read.
             os.chdir("/")
-            _ask_for_fresh_tmp()
+            ask_supervisor(_RENEW)
             self._enter()
             return
         os.chmod(self._path, 0o700)
@@ -83,10 +85,15 @@ def serve_requests(
 ) -> NoReturn:
     """In the supervisor: serve the template process until it ends, then clean up and exit."""
     # An empty read means that the template process closed its end: it has exited.
-    while requests.recv(1) == _RENEW:
+    while request := requests.recv(wire.MAX_PACKET):
         try:
-            renew()
-            answer = _RENEWED
+            if request == _RENEW:
+                renew()
+            elif request == HIDE:
+                workspaces.hide()
+            else:
+                workspaces.mount(request.removeprefix(MOUNT))
+            answer = _DONE
         except kernel.StepRefused as error:
             answer = str(error).encode()[:_MAX_TEXT]
         requests.send(answer)
@@ -95,14 +102,15 @@ def serve_requests(
     os._exit(0)
 
 
-def _ask_for_fresh_tmp() -> None:
-    """In the template process: request a new, empty file system on /tmp. Raises StepRefused, OSError."""
-    os.write(wire.SUPERVISOR_FD, _RENEW)
-    answer = os.read(wire.SUPERVISOR_FD, _MAX_TEXT)
-    if answer != _RENEWED:
-        raise kernel.StepRefused(
-            answer.decode(errors="replace") or "the supervisor that mounts /tmp has exited"
-        )
+def ask_supervisor(request: bytes, supervisor_fd: int = wire.SUPERVISOR_FD) -> None:
+    """In the template process: request a mount, for example a new, empty file system on /tmp.
+
+    Raises StepRefused, OSError.
+    """
+    os.write(supervisor_fd, request)
+    answer = os.read(supervisor_fd, _MAX_TEXT)
+    if answer != _DONE:
+        raise kernel.StepRefused(answer.decode(errors="replace") or "the supervisor that mounts has exited")
 
 
 def empty_directory(path: str) -> None:
@@ -114,13 +122,18 @@ def empty_directory(path: str) -> None:
     """
     top = os.open(path, _DIRECTORY)
     try:
-        os.fchmod(top, 0o700)
-        moved = 0
-        while names := os.listdir(top):
-            for name in names:
-                moved = _remove(top, name, moved)
+        empty_open_directory(top)
     finally:
         os.close(top)
+
+
+def empty_open_directory(top: int) -> None:
+    """Do the same as ``empty_directory``, for a directory that is open."""
+    os.fchmod(top, 0o700)
+    moved = 0
+    while names := os.listdir(top):
+        for name in names:
+            moved = _remove(top, name, moved)
 
 
 def remove_directory(path: str) -> None:

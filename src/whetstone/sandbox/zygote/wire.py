@@ -25,6 +25,8 @@ step was refused, its name follows as UTF-8 text.
 QUESTION = struct.Struct("=cI")
 
 RUN, PIDFD, ENDED = b"R", b"P", b"E"
+# A request to mount a workspace (see ``workspaces.mount``). The reply is PLACED, and a reason if it failed.
+PLACE, PLACED = b"W", b"w"
 # A fork-server's first message. READY: it serves. READY_IN_GROUP: it also joined the control group. Both
 # carry its process table, if it has one. REFUSED: it cannot start; the reason follows as UTF-8 text.
 READY, READY_IN_GROUP, REFUSED = b"+", b"#", b"-"

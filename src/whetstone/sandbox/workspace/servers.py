@@ -1,0 +1,175 @@
+"""The fork-servers of workspaces: each has the workspace of one command at a time in reach.
+
+A supervisor with mounts mounts the workspace for a command, and unmounts it afterwards, which the kernel
+refuses while a process uses it. On a tier without mounts, the workspace is moved into the only place where
+the programs of the fork-server may write, and back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import threading
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from whetstone.sandbox.client import Sandbox
+from whetstone.sandbox.job import RunResult, SandboxFault, SandboxJob, Tier
+from whetstone.sandbox.run import SandboxRun
+from whetstone.sandbox.supervision import supervise
+from whetstone.sandbox.workspace import tree
+from whetstone.sandbox.workspace.store import OwnFolder, Store
+from whetstone.sandbox.workspace.tree import Usage
+from whetstone.sandbox.zygote import wire
+from whetstone.sandbox.zygote.profile import Profile
+from whetstone.sandbox.zygote.workspaces import FOLDER, NOTHING, OVERLAY, WORKSPACE
+
+_DISK_EVERY_TICKS = 10
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the tree of a workspace lies. Paths are relative to the store."""
+
+    store: Store
+    tree: Path
+    work: Path
+    """A folder for overlayfs beside the tree; it does not exist between commands."""
+    base: Path | None
+    """The base under the layer; None for a copy."""
+
+
+class _WorkspaceRun(SandboxRun):
+    """A command, which is ended if its workspace exceeds its limits on disk."""
+
+    place = -1
+    """The open folder with the tree of the workspace."""
+    most = Usage()
+    _countdown = _DISK_EVERY_TICKS
+
+    def _disk_is_full(self) -> bool:
+        self._countdown -= 1
+        if not self._countdown:
+            self._countdown = _DISK_EVERY_TICKS
+            if tree.measure(self.place, self.most, ended=False).exceeds(self.most):
+                return True
+        return super()._disk_is_full()
+
+
+class _Server(Sandbox):
+    """A fork-server of the pool."""
+
+    def run_in(self, place: Place, make_job: Callable[[str], SandboxJob], most: Usage) -> RunResult:
+        """Run a job in a workspace. Raises SandboxFault."""
+        with tree.folder(str(place.store.folder / place.tree)) as top, self._reached(place) as directory:
+            run = self.start_as(_WorkspaceRun, make_job(directory))
+            run.place, run.most = top, most
+            return supervise([run])[0]
+
+    @contextlib.contextmanager
+    def _reached(self, place: Place) -> Generator[str]:
+        """Put a workspace where the runs reach it. Yields its path for them."""
+        if self.tier is Tier.RESTRICTED:
+            private = os.stat(self._server.directory)
+            if os.geteuid() == 0:
+                with tree.folder(str(place.store.folder / place.tree)) as top:
+                    if os.fstat(top).st_uid != private.st_uid:
+                        tree.give_all(top, private.st_uid)
+            held = os.path.dirname(self._server.directory)
+            with _moved(str(place.store.folder / place.tree), os.path.join(held, "workspace")) as path:
+                yield path
+            return
+        try:
+            if place.base is None:
+                self._mount(FOLDER, place.tree)
+            else:
+                place.store.make_folder(place.store.folder / place.work, 0o700)
+                self._mount(OVERLAY, place.base, place.tree, place.work)
+            yield WORKSPACE
+            self._mount(NOTHING)
+        finally:
+            if place.base is not None:
+                tree.remove_folder(place.store.folder / place.work)
+
+    def _mount(self, kind: bytes, *paths: Path) -> None:
+        """Mount a workspace: see ``zygote.workspaces``. Raises SandboxFault."""
+        self._server.send(wire.PLACE + b"\0".join((kind, *map(os.fsencode, paths))))
+        message, _ = self._server.receive()
+        if message != wire.PLACED:
+            raise SandboxFault(f"a workspace could not be mounted: {message[1:].decode(errors='replace')}")
+
+
+@contextlib.contextmanager
+def _moved(source: str, target: str) -> Generator[str]:
+    """Move a folder to where programs may write, and back. Nothing else can be created there."""
+    held = os.path.dirname(target)
+    os.chmod(held, 0o711)
+    os.rename(source, target)
+    os.chmod(held, 0o511)
+    try:
+        yield target
+    finally:
+        os.chmod(held, 0o711)
+        os.rename(target, source)
+
+
+def _require_way_to(folder: Path) -> None:
+    """Raise PermissionError if another user than root cannot walk to a folder."""
+    for part in folder.parents:
+        if not part.stat().st_mode & stat.S_IXOTH:
+            raise PermissionError(
+                f"{part} is closed to other users, and programs run as one; choose a folder for workspaces "
+                "that all users can walk to, for example below /var/tmp"
+            )
+
+
+class ServerPool:
+    """Fork-servers of one tier. At most ``workers`` run a command at a time; others wait. Thread-safe."""
+
+    def __init__(self, profile: Profile, tier: Tier, own: OwnFolder, workers: int) -> None:
+        """Start one. Raises SandboxUnavailable if this machine does not offer the tier, and OSError."""
+        seen = own.path if tier is Tier.RESTRICTED else own.store.folder
+        if tier is Tier.RESTRICTED and os.geteuid() == 0:
+            _require_way_to(seen)
+        self._profile, self._tier = replace(profile, workspaces=str(seen)), tier
+        self._slots = threading.BoundedSemaphore(workers)
+        self._lock = threading.Lock()
+        self.closed = False
+        self._idle = [self._new()]
+
+    def _new(self) -> _Server:
+        return _Server({}, profile=self._profile, tier=self._tier)
+
+    def run_in(self, place: Place, make_job: Callable[[str], SandboxJob], most: Usage) -> RunResult:
+        """Run a job in a workspace; ``make_job`` gets the path of the workspace for the job.
+
+        It is ended once the tree takes more than ``most``. Raises SandboxFault, after which the workspace
+        cannot be used any more, and RuntimeError once closed.
+        """
+        with self._slots:
+            with self._lock:
+                if self.closed:
+                    raise RuntimeError("these workspaces are closed; make new ones")
+                server = self._idle.pop() if self._idle else None
+            server = server or self._new()
+            try:
+                result = server.run_in(place, make_job, most)
+            except BaseException:
+                server.close()
+                raise
+            with self._lock:
+                if not self.closed:
+                    self._idle.append(server)
+                    return result
+            server.close()
+            return result
+
+    def close(self) -> None:
+        """End the fork-servers. Commands that run continue to their end."""
+        with self._lock:
+            self.closed = True
+            idle, self._idle = self._idle, []
+        for server in idle:
+            server.close()

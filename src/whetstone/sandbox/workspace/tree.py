@@ -1,0 +1,260 @@
+"""Operations on a tree that a hostile program has made, from outside, while none of its processes runs.
+
+A folder is opened by its name in an open folder and never through a link, so nothing leads out of the tree.
+The cost is linear in the size of the tree, and the depth is bounded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+from whetstone.sandbox.zygote.tmp_dir import empty_open_directory, remove_directory
+
+MOST_DEPTH = 100
+"""The most folders inside each other. A deeper tree counts as full."""
+# Counted for each entry in addition to its blocks, so that their number is bounded by the bytes too.
+ENTRY_BYTES = 1 << 12
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# Overlayfs marks a folder that hides the one below it with this attribute.
+_OPAQUE = "user.overlay.opaque"
+_CHUNK = 1 << 20
+# Errors of copy_file_range where the file system or the kernel cannot.
+_CANNOT_SHARE = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
+
+
+class WorkspaceError(Exception):
+    """A path or a tree that a workspace refuses. The message says why, and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a tree takes: bytes on disk, with a small amount for each entry, and entries."""
+
+    disk_bytes: int = 0
+    entries: int = 0
+    too_deep: bool = False
+    """Whether it has folders beyond ``MOST_DEPTH``, which are not counted."""
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.disk_bytes + other.disk_bytes,
+            self.entries + other.entries,
+            self.too_deep or other.too_deep,
+        )
+
+    def exceeds(self, most: Usage) -> bool:
+        """Return whether it is more than ``most``, or too deep."""
+        return self.too_deep or self.disk_bytes > most.disk_bytes or self.entries > most.entries
+
+
+UNLIMITED = Usage(1 << 62, 1 << 62)
+
+
+@contextlib.contextmanager
+def folder(path: str, parent: int | None = None) -> Generator[int]:
+    """Open a folder, by its name in ``parent``. Its own user can always read it: the mode is changed if
+    necessary."""
+    try:
+        fd = os.open(path, _FOLDER, dir_fd=parent)
+    except PermissionError:
+        os.chmod(path, 0o700, dir_fd=parent)
+        fd = os.open(path, _FOLDER, dir_fd=parent)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def readable_file(name: str, parent: int) -> Generator[int]:
+    """Open a regular file, by its name in ``parent``."""
+    try:
+        fd = os.open(name, _FILE, dir_fd=parent)
+    except PermissionError:
+        os.chmod(name, 0o600, dir_fd=parent)
+        fd = os.open(name, _FILE, dir_fd=parent)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def names(fd: int) -> list[str]:
+    """Return the names in a folder, in the order of their bytes."""
+    return sorted(os.listdir(fd), key=os.fsencode)
+
+
+def status(name: str, parent: int | None) -> os.stat_result | None:
+    """Return the status of an entry, not following a link. None if there is none."""
+    if parent is None:
+        return None
+    try:
+        return os.lstat(name, dir_fd=parent)
+    except FileNotFoundError:
+        return None
+
+
+def is_whiteout(found: os.stat_result) -> bool:
+    """Return whether this entry of a layer hides the one below it. No program can make such an entry."""
+    return stat.S_ISCHR(found.st_mode) and found.st_rdev == 0
+
+
+def is_opaque(fd: int) -> bool:
+    """Return whether this folder of a layer hides the contents of the one below it."""
+    try:
+        return os.getxattr(fd, _OPAQUE) == b"y"
+    except OSError:
+        return False
+
+
+def make_opaque(fd: int) -> None:
+    """Make this folder of a layer hide the contents of the one below it."""
+    os.setxattr(fd, _OPAQUE, b"y")
+
+
+def measure(fd: int, most: Usage, *, ended: bool = True, depth: int = 0) -> Usage:
+    """Return what the tree below a folder takes. It stops as soon as this is more than ``most``.
+
+    Not ``ended``: processes change it meanwhile. Entries that vanish, and folders that this user may not read
+    now, count nothing then.
+    """
+    if depth > MOST_DEPTH:
+        return Usage(too_deep=True)
+    used = Usage()
+    with os.scandir(fd) as entries:
+        for entry in entries:
+            with contextlib.suppress(*(() if ended else (OSError,))):
+                found = entry.stat(follow_symlinks=False)
+                used += Usage(ENTRY_BYTES + found.st_blocks * 512, 1)
+                if used.exceeds(most):
+                    return used
+                if stat.S_ISDIR(found.st_mode):
+                    with folder(entry.name, fd) if ended else _unchanged_folder(entry.name, fd) as inner:
+                        left = Usage(most.disk_bytes - used.disk_bytes, most.entries - used.entries)
+                        used += measure(inner, left, ended=ended, depth=depth + 1)
+                        if used.exceeds(most):
+                            return used
+    return used
+
+
+@contextlib.contextmanager
+def _unchanged_folder(name: str, parent: int) -> Generator[int]:
+    fd = os.open(name, _FOLDER, dir_fd=parent)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def copy(source: int, target: int, depth: int = 0) -> None:
+    """Copy everything in one folder to another, with modes, times and the marks of overlayfs.
+
+    The owner of the second folder becomes the owner of the copies. Raises WorkspaceError for a tree that is
+    too deep, and OSError.
+    """
+    if depth > MOST_DEPTH:
+        raise WorkspaceError(f"more than {MOST_DEPTH} folders inside each other cannot be copied")
+    for name in names(source):
+        found = os.lstat(name, dir_fd=source)
+        if stat.S_ISDIR(found.st_mode):
+            os.mkdir(name, 0o700, dir_fd=target)
+            give(name, target)
+            with folder(name, source) as inner, folder(name, target) as made:
+                if is_opaque(inner):
+                    make_opaque(made)
+                copy(inner, made, depth + 1)
+        elif stat.S_ISREG(found.st_mode):
+            with readable_file(name, source) as inner:
+                write_file(name, target, inner, 0o600)
+        elif stat.S_ISLNK(found.st_mode):
+            os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
+        else:
+            os.mknod(name, stat.S_IFMT(found.st_mode) | 0o600, 0, dir_fd=target)
+        give(name, target)
+        if not stat.S_ISLNK(found.st_mode):
+            os.chmod(name, found.st_mode & 0o777, dir_fd=target)
+        os.utime(name, ns=(found.st_mtime_ns, found.st_mtime_ns), dir_fd=target, follow_symlinks=False)
+
+
+def give(name: str, parent: int) -> None:
+    """Give a new entry the owner of its folder. Only root can."""
+    owner = os.fstat(parent).st_uid
+    if owner != os.geteuid():
+        os.chown(name, owner, owner, dir_fd=parent, follow_symlinks=False)
+
+
+def give_all(fd: int, owner: int, depth: int = 0) -> None:
+    """Make a user the owner of a folder and of everything below it. Only root can."""
+    os.fchown(fd, owner, owner)
+    if depth > MOST_DEPTH:
+        raise WorkspaceError(f"more than {MOST_DEPTH} folders inside each other cannot be used")
+    for name in os.listdir(fd):
+        if stat.S_ISDIR(os.lstat(name, dir_fd=fd).st_mode):
+            with folder(name, fd) as inner:
+                give_all(inner, owner, depth + 1)
+        else:
+            os.chown(name, owner, owner, dir_fd=fd, follow_symlinks=False)
+
+
+def write_file(name: str, parent: int, data: bytes | int, mode: int) -> None:
+    """Write a new file from bytes or from an open file. Holes of the file stay holes."""
+    made = os.open(name, _NEW_FILE, 0o600, dir_fd=parent)
+    try:
+        if isinstance(data, int):
+            _copy_bytes(data, made)
+        else:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(made, view) :]
+        os.fchmod(made, mode)
+    finally:
+        os.close(made)
+
+
+def _copy_bytes(source: int, target: int) -> None:
+    size, at = os.fstat(source).st_size, 0
+    os.ftruncate(target, size)
+    while at < size:
+        try:
+            at = os.lseek(source, at, os.SEEK_DATA)
+            end = os.lseek(source, at, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return  # the rest is a hole
+            raise
+        while at < end:
+            try:
+                copied = os.copy_file_range(source, target, end - at, at, at)
+            except OSError as error:
+                if error.errno not in _CANNOT_SHARE:
+                    raise
+                copied = os.pwrite(target, os.pread(source, min(end - at, _CHUNK), at), at)
+            if not copied:
+                return
+            at += copied
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder of ours with everything in it, as far as that is possible."""
+    remove_directory(str(path))
+
+
+def remove(name: str, parent: int) -> None:
+    """Remove an entry, with everything below it. Nothing happens if there is none."""
+    found = status(name, parent)
+    if found is None:
+        return
+    if not stat.S_ISDIR(found.st_mode):
+        os.unlink(name, dir_fd=parent)
+        return
+    with folder(name, parent) as inner:
+        empty_open_directory(inner)
+    os.rmdir(name, dir_fd=parent)
