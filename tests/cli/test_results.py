@@ -38,6 +38,18 @@ def test_the_change_is_paired_and_the_table_fits_80_columns(tmp_path: Path) -> N
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_a_long_name_wraps_and_no_figure_is_cut(tmp_path: Path) -> None:
+    reward = {"reward": 0.36, "reward_low": -0.208, "reward_high": 0.535}
+    record = {**AFTER, **{f"eval/another-benchmark/{key}": value for key, value in reward.items()}}
+    text = printed(tmp_path, record, record)
+    assert text.count("0.360 [-0.208, 0.535]") == 2
+    assert "…" not in text
+
+
+def test_without_an_evaluation_there_is_no_table(tmp_path: Path) -> None:
+    assert printed(tmp_path, {}, {}) == ""
+
+
 def test_without_kept_replies_no_change_is_claimed(tmp_path: Path) -> None:
     assert "+50.0" not in printed(tmp_path, BEFORE, AFTER)
 

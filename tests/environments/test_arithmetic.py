@@ -317,5 +317,5 @@ class Silent(Environment):
 
 
 def test_demonstrations_have_no_wrong_share() -> None:
-    with pytest.raises(UserError, match="`wrong_share` is for micro-tasks"):
+    with pytest.raises(UserError, match=r"`wrong_share` is for micro-tasks.*warmup\.wrong_share=null"):
         load_recipe(RECIPES[0], ["warmup.wrong_share=0.5"])

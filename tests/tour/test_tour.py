@@ -104,7 +104,10 @@ def test_a_folder_that_is_not_a_tours_is_refused_before_any_work(
 def test_the_curve_goes_from_zero_to_the_largest_value() -> None:
     assert sparkline([0.0, 0.5, 1.0]) == "▁▅█"
     assert sparkline([0.0, 0.0]) == "▁▁"
-    assert reward_curve([0.2] * 5 + [0.6] * 5) == "▃▃▃▃▃█████  from 0.20 to 0.60"
+    assert (
+        reward_curve([0.2] * 5 + [0.6] * 5)
+        == "▃▃▃▃▃█████\n    mean: 0.20 in the first 5 steps, 0.60 in the last"
+    )
     assert reward_curve([]) == "no step had a reward"
 
 

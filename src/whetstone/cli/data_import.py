@@ -101,7 +101,8 @@ def run_import(table: ImportedTable, plan: ImportSettings) -> int:
     Console().print(_column_table(names, examples, parts))
     if "statement" not in parts or not ("tests" in parts or {"inputs", "outputs"} <= parts.keys()):
         print(
-            "no columns look like a statement and its tests; name them: --map statement=COLUMN,tests=COLUMN"
+            "no columns look like a statement and its tests; name them: --map statement=COLUMN,tests=COLUMN\n"
+            "or --map 'statement=COLUMN,inputs=COLUMN,outputs=COLUMN'"
         )
         return 1
     _check_columns(parts, names, table.table)

@@ -74,7 +74,8 @@ def run_prepare(plan: PreparationPlan, files: PrepareFiles) -> int:
             f"{out}: {counts}; dropped rows and reasons: {out / PAGE_FILE}", soft_wrap=True, highlight=False
         )
         for split in (name for name, count in card.problems.items() if not count):
-            text = f"[bold red]warning:[/] the split {split} is empty with --validation {plan.validation:g}"
+            share = f"--validation {plan.validation:g}, the share of problems drawn for validation"
+            text = f"[bold red]warning:[/] the split {split} is empty with {share}"
             console.print(text, soft_wrap=True, highlight=False)
     return 0
 

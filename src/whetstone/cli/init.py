@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,8 +54,9 @@ def write_project(args: _NewProject) -> int:
         raise UserError(f"{folder}: {error.strerror}; give another folder") from None
     place = shlex.quote(str(folder))
     print(f"{folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}\n")
+    install = "" if find_spec("pytest") else "  pip install pytest\n"
     print(
-        "What to do next:\n"
+        f"What to do next:\n{install}"
         f"  pytest {place}\n"
         f"  whetstone data validate {place}/problems.jsonl\n"
         f"  PYTHONPATH={place} whetstone train {place}/recipe.yaml"

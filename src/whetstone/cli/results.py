@@ -18,6 +18,7 @@ def print_results(display: Display, folder: Path, before: Record, after: Record)
     before, after: the records of the first and the last evaluation; empty without an evaluation.
     """
     changes = paired_changes(folder, [before, after]) if before and after else {}
-    display.print(results_table(before, after, changes))
+    if after:
+        display.print(results_table(before, after, changes))
     for sign in found_signs(read_metrics(folder / "metrics.jsonl")).values():
         display.log(f"warning: {sign}")

@@ -128,11 +128,13 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def reward_curve(values: Sequence[float]) -> str:
-    """Return the sparkline, with the means of the first and the last steps."""
+    """Return the sparkline, with the means of the first and the last five steps."""
     if not values:
         return "no step had a reward"
     first, last = values[:_ENDS], values[-_ENDS:]
-    return f"{sparkline(values)}  from {sum(first) / len(first):.2f} to {sum(last) / len(last):.2f}"
+    early, late = (sum(some) / len(some) for some in (first, last))
+    means = f"{early:.2f} in the first {len(first)} steps, {late:.2f} in the last"
+    return f"{sparkline(values)}\n{_INDENT}mean: {means}"
 
 
 # The file that marks the folder of a tour.

@@ -212,7 +212,9 @@ def _override(data: Any, override: str) -> None:
     try:
         node[_key_or_index(node, last, override)] = parse_yaml(value)
     except yaml.YAMLError as error:
-        raise UserError(f"override `{override}`: the value is not YAML: {error}") from None
+        reason = " ".join(str(error).split())
+        quoted = f"write text in quotes, within those of the shell: '{key}=\"…\"'"
+        raise UserError(f"override `{override}`: the value is not YAML: {reason}; {quoted}") from None
 
 
 def _key_or_index(node: Any, key: str, override: str) -> str | int:
@@ -256,4 +258,6 @@ def _explain(error: Any, fields: Mapping[str, list[str]], name: Callable[[str], 
         hint = did_you_mean(section + word, [section + field for field in known])
         return f"unknown key {name(key)}{hint}"
     message = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "string_type" and error["input"] is None:
+        message = "null is no text; the empty text is ''"
     return f"{name(key)}: {message}" if key else message

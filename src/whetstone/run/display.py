@@ -106,7 +106,7 @@ def results_table(
     title = f"{kind}, with 95% intervals over problems"
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for column in ("problems", "before", "after", "change"):
-        table.add_column(column, no_wrap=True)
+        table.add_column(column, no_wrap=column != "problems")
     for row in result_rows(before, after, changes):
         table.add_row(*row)
     table.caption = f"problems: {problem_counts(after)}"

@@ -154,6 +154,6 @@ class WarmupSection(Section):
         if self.writes == "demonstrations" and self.wrong_share is not None:
             raise ValueError(
                 "`wrong_share` is for micro-tasks; the environment makes the wrong answers of its "
-                "demonstrations: remove it"
+                "demonstrations: remove it, or on the command line set warmup.wrong_share=null"
             )
         return self

@@ -192,8 +192,11 @@ def guess_map(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _named(part: str, columns: Sequence[str], rows: Sequence[Row]) -> str | None:
-    """Return the first column with a name and values of a part."""
-    plain = {re.sub(r"[^a-z0-9]", "", column.lower()): column for column in reversed(columns)}
+    """Return the first column with values and a name of a part; the last word of a name may be that name."""
+    words = {column: re.findall(r"[a-z0-9]+", column.lower()) for column in reversed(columns)}
+    whole = {"".join(found): column for column, found in words.items() if found}
+    known = {name for names in _NAMES.values() for name in names}
+    plain = {words[column][-1]: column for name, column in whole.items() if name not in known} | whole
     return next((plain[n] for n in _NAMES[part] if n in plain and _suits(part, plain[n], rows)), None)
 
 
