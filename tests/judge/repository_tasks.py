@@ -6,7 +6,7 @@ import importlib.util
 import os
 import shutil
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -102,29 +102,36 @@ def make_task(
     grader: RepositoryGrader,
     base: Mapping[str, bytes] = BASE,
     reference: Mapping[str, bytes | None] = REFERENCE,
-    tests: Mapping[str, str] | None = None,
+    tests: Mapping[str, str] = {"tests/test_roman.py": TESTS},
+    may_change: Sequence[str] = ("src/roman",),
+    limits: Limits = LIMITS,
+    *,
+    every_test: bool = True,
 ) -> RepositoryTask:
-    """Return a task with these hidden tests. Those that the base fails are ``fail_to_pass``."""
-    command = TestCommand(["tests/test_roman.py"], ["src"])
+    """Return a task with these hidden tests. Those that the base fails are ``fail_to_pass``.
+
+    With ``every_test``, all of them must be usable.
+    """
 
     def run(files: Mapping[str, bytes], modules: Mapping[str, str]) -> TestReport:
-        return grader.run_tests(files, modules, command, LIMITS)[1]
+        return grader.run_tests(files, modules, TestCommand([*modules], ["src"]), limits)[1]
 
     solved = changed_files(base, reference)
-    recorded = record_tests(tests or {"tests/test_roman.py": TESTS}, lambda modules: run(solved, modules))
-    assert not recorded.dropped
+    recorded = record_tests(tests, lambda modules: run(solved, modules))
+    assert not (every_test and recorded.dropped), recorded.dropped
     before = run(base, recorded.modules)
     failing = [test for test in recorded.tests if test.failure(before.runs.get(test.id, ()))]
     return RepositoryTask(
-        id="roman",
-        statement="`to_roman` returns a text that is too short.",
+        id="task",
+        statement="A function returns a wrong value.",
         base=base_name(base),
-        may_change=["src/roman"],
+        may_change=[*may_change],
+        protected=["tests"],
         tests=recorded.modules,
         fail_to_pass=failing,
         pass_to_pass=[test for test in recorded.tests if test not in failing],
         sealed=all(test.is_sealed(before.runs.get(test.id, ())) for test in failing),
         python_path=["src"],
         environment="repository",
-        limits=LIMITS,
+        limits=limits,
     )

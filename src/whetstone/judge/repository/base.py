@@ -12,6 +12,7 @@ from pathlib import Path
 from whetstone.core.errors import UserError
 
 MOST_FILES, MOST_BYTES = 4000, 128 << 20
+_MOST_PATH_CHARS, _MOST_NAME_BYTES = 1000, 255
 Files = Mapping[str, bytes]
 """The contents of files by their relative path."""
 
@@ -29,8 +30,7 @@ def read_base(archive: Path) -> dict[str, bytes]:
                 if member.isdir():
                     continue
                 name = member.name.removeprefix("./")
-                parts = name.split("/")
-                if not member.isreg() or name.startswith("/") or not {"", ".", ".."}.isdisjoint(parts):
+                if not member.isreg() or not is_file_path(name):
                     raise UserError(f"{archive}: {name[:200]!r} is no regular file inside of the archive")
                 total += member.size
                 if len(files) >= MOST_FILES or total > MOST_BYTES:
@@ -44,6 +44,29 @@ def read_base(archive: Path) -> dict[str, bytes]:
     except (tarfile.TarError, OSError, EOFError) as error:
         raise UserError(f"{archive}: not a readable archive of a code base: {error}") from None
     return files
+
+
+def is_file_path(path: str) -> bool:
+    """Return whether a text is a relative path that every file system of a sandbox can hold."""
+    if len(path) > _MOST_PATH_CHARS or "\0" in path:
+        return False
+    try:
+        names = path.encode().split(b"/")
+    except UnicodeEncodeError:
+        return False
+    return all(name not in (b"", b".", b"..") and len(name) <= _MOST_NAME_BYTES for name in names)
+
+
+def too_large(files: Files) -> str:
+    """Return why files are more than a sandbox takes; empty if they are not."""
+    folders: set[str] = set()
+    for name in files:
+        folders.update(name[:end] for end, letter in enumerate(name) if letter == "/")
+        if max(len(files), len(folders)) > MOST_FILES:
+            return f"more than {MOST_FILES} files or folders"
+    if sum(map(len, files.values())) > MOST_BYTES:
+        return f"more than {MOST_BYTES >> 20} MiB"
+    return ""
 
 
 def base_name(files: Files) -> str:

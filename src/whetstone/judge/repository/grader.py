@@ -23,7 +23,7 @@ from whetstone.judge.environments.environment import check_reachable, environmen
 from whetstone.judge.environments.preload import python_profile
 from whetstone.judge.options import HASH_SEED
 from whetstone.judge.outcome import last_line, limit_exceeded, run_limits
-from whetstone.judge.repository.base import Files
+from whetstone.judge.repository.base import Files, too_large
 from whetstone.judge.repository.observations import ExpectedTest, TestReport, read_report
 from whetstone.judge.repository.task import RepositoryTask
 from whetstone.sandbox import RunResult, Sandbox, SandboxFault, SandboxJob, Tier
@@ -73,6 +73,7 @@ class RepositoryGrader:
                 "create NAME pytest`"
             )
         self.environment = packages.label
+        self._modules = frozenset(packages.modules)
         self._name = packages.name
         self._score_unsealed = score_unsealed
         profile = replace(
@@ -100,17 +101,30 @@ class RepositoryGrader:
         """Judge a change of the ``base`` of a task. Parts that the task does not allow are ignored.
 
         The cases of the judgement are the tests of ``fail_to_pass`` and then those of ``pass_to_pass``. Its
-        reasons name no expected value. A failure of the sandbox is a JUDGE_ERROR. Raises ValueError for a
-        task with another environment.
+        reasons name no expected value. A change with too many files or bytes is an OUTPUT_LIMIT. A failure of
+        the sandbox is a JUDGE_ERROR. Raises ValueError for a task with another environment, or with one that
+        contains the package under test.
         """
         if task.environment != self._name:
             raise ValueError(f"task {task.id} needs the environment `{task.environment}`, not `{self._name}`")
-        files = changed_files(base, allowed_change(task, change))
-        command = TestCommand([*task.tests], task.python_path, task.plugins)
+        if readable := self._modules & changed_modules(task):
+            names = ", ".join(sorted(readable))
+            raise ValueError(f"task {task.id}: programs could read {names} in the environment `{self._name}`")
         tests = [*task.fail_to_pass, *task.pass_to_pass]
+        allowed = allowed_change(task, change)
+        reason = too_large({path: data for path, data in allowed.items() if data is not None})
+        files = {} if reason else changed_files(base, allowed)
+        if reason := reason or too_large(files):
+            cases = [
+                CaseJudgement(Verdict.OUTPUT_LIMIT, reason=f"the change: {reason}", index=index)
+                for index in range(len(tests))
+            ]
+            return self._judgement(task, cases)
+        command = TestCommand([*task.tests], task.python_path, task.plugins)
         try:
             result, report = self.run_tests(files, task.tests, command, task.limits)
-            if result.ended.value in ("cpu_limit", "wall_limit"):
+            refuted = any(test.is_refuted(report.runs.get(test.id, ())) for test in tests)
+            if result.ended.value in ("cpu_limit", "wall_limit") and not refuted:
                 # A time limit is confirmed by one more run, whose result counts.
                 result, report = self.run_tests(files, task.tests, command, task.limits)
         except SandboxFault as fault:
@@ -122,8 +136,12 @@ class RepositoryGrader:
                 storable(str(fault)),
                 environment=self.environment,
             )
-        cases = _judge_tests(tests, result, report)
-        failed = next((case for case in cases if case.verdict is not Verdict.ACCEPTED), None)
+        return self._judgement(task, _judge_tests(tests, result, report))
+
+    def _judgement(self, task: RepositoryTask, cases: list[CaseJudgement]) -> Judgement:
+        """Judge the change by its tests. One that it certainly failed counts before one of unknown result."""
+        others = [case for case in cases if case.verdict is not Verdict.ACCEPTED]
+        failed = min(others, key=lambda case: case.verdict is Verdict.JUDGE_ERROR, default=None)
         unsealed = not task.sealed
         verdict = failed.verdict if failed else Verdict.ACCEPTED
         unpaid = verdict is Verdict.JUDGE_ERROR or (unsealed and not self._score_unsealed)
@@ -190,9 +208,15 @@ def allowed_change(task: RepositoryTask, change: Change) -> dict[str, bytes | No
     return {path: data for path, data in change.items() if task.may_be_changed(path)}
 
 
+def changed_modules(task: RepositoryTask) -> set[str]:
+    """Return the top-level modules that the reference changes. The environment must not have them."""
+    inside = {path.removeprefix(f"{folder}/") for path in task.reference for folder in task.python_path}
+    return {path.partition("/")[0].removesuffix(".py") for path in inside}
+
+
 def changed_files(base: Files, change: Change) -> dict[str, bytes]:
     """Return the files of a base after a change. A file in place of a folder removes what was below it."""
-    removed = [path for path, data in change.items() if data is None]
+    removed = {path for path, data in change.items() if data is None}
     new = {path: data for path, data in change.items() if data is not None}
     folders = {path.rpartition("/")[0] for path in new}
     above = {folder[:end] for folder in folders for end in _ends(folder)}
@@ -210,13 +234,17 @@ def _ends(path: str) -> list[int]:
 
 
 def _judge_tests(tests: Sequence[ExpectedTest], result: RunResult, report: TestReport) -> list[CaseJudgement]:
-    """Judge the tests by the observations. Those that a limit prevented have its verdict."""
+    """Judge the tests by the observations. Those that a limit prevented have its verdict.
+
+    A wrong observation counts whatever happened later, so a program cannot hide it behind a limit.
+    """
     stopped = limit_exceeded(result)
     cases: list[CaseJudgement] = []
     for index, test in enumerate(tests):
-        failure = test.failure(report.runs.get(test.id, ()))
+        runs = report.runs.get(test.id, ())
+        failure = test.failure(runs)
         verdict = Verdict.WRONG_ANSWER if failure else Verdict.ACCEPTED
-        if failure and stopped is not None:
+        if failure and stopped is not None and not test.is_refuted(runs):
             verdict, failure = stopped.verdict, stopped.reason
         elif failure and not report.complete:
             verdict = Verdict.RUNTIME_ERROR

@@ -83,6 +83,8 @@ class HiddenNames:
         All candidates are hidden at first. Those that are read elsewhere are removed until nothing changes.
         """
         self._names = names
+        # Nothing else may read a copied list, whatever stands in it.
+        self._copied = {table.copied for several in tables.values() for table in several}
         self._assertions = list(assertions)
         functions = {each.function for each in self._assertions if each.function is not None} | tables.keys()
         self._module = _Scope.of(tree, ())
@@ -131,7 +133,12 @@ class HiddenNames:
             name
             for name in own
             if scope.loads[name] == allowed[name]
-            and all(is_constant(value, self._names, self.visible(function)) for value in scope.values[name])
+            and (
+                (function is None and name in self._copied and not allowed[name])
+                or all(
+                    is_constant(value, self._names, self.visible(function)) for value in scope.values[name]
+                )
+            )
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import cmath
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,12 +10,14 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from whetstone.judge.answers.inert import read_one
+from whetstone.judge.answers.inert import by_key, longest_key, pairs_of, read_one
 from whetstone.judge.repository.assertions import Tolerance
+from whetstone.judge.repository.telling import GUESSED_NUMBERS, Shown
 from whetstone.judge.values import WireError, decode
 
 _LENGTH = struct.Struct("<I")
 PASSED = "passed"
+_NUMBERS = (int, float, complex)
 _TRUTH, _VALUE, _UNPLAIN, _EXPECTED = "truth", "value", "unplain", "expected"
 
 
@@ -95,13 +97,15 @@ class ExpectedObservation(Struct, frozen=True, omit_defaults=True):
     """What a right program lets a test observe.
 
     ``value``: the encoded value in base64; None if only the truth of an assertion is reported, which is then
-    ``truth``. ``tolerance``: the relative and the absolute tolerance of numbers.
+    ``truth``. ``tolerance``: the relative and the absolute tolerance of numbers. ``is_telling``: the value
+    can neither be guessed nor read in the sealed modules.
     """
 
     hole: int
     value: str | None = None
     truth: bool = True
     tolerance: Tolerance | None = None
+    is_telling: bool = False
 
     @classmethod
     def recorded(cls, seen: Observation, tolerances: Mapping[int, Tolerance]) -> ExpectedObservation | None:
@@ -136,32 +140,37 @@ class ExpectedObservation(Struct, frozen=True, omit_defaults=True):
         except (TypeError, ValueError, ArithmeticError, RecursionError):
             return False
 
-    @property
-    def is_telling(self) -> bool:
-        """Whether the value can hardly be guessed: neither a truth value, None, empty nor a small number."""
+    def is_hidden(self, shown: Shown) -> bool:
+        """Return whether those who know what is ``shown`` can neither guess nor read the value."""
         if self.value is None:
             return False
         value = decode(b64decode(self.value))
-        if value is None or isinstance(value, bool):
+        if self.tolerance is not None and any(
+            _close(each, value, self.tolerance) for each in GUESSED_NUMBERS
+        ):
             return False
-        if isinstance(value, int | float | complex):
-            return abs(value) > _GUESSED
-        return not hasattr(value, "__len__") or len(value) > 0
-
-
-_GUESSED = 2
+        return shown.leaves_hidden(value)
 
 
 def _close(found: Any, expected: Any, tolerance: Tolerance) -> bool:
-    """Return whether numbers, or sequences of numbers, are within the tolerance."""
+    """Return whether numbers, or numbers in sequences and mappings, are within the tolerance."""
     if isinstance(expected, list | tuple):
         return (
             isinstance(found, list | tuple)
             and len(found) == len(expected)
             and all(_close(one, other, tolerance) for one, other in zip(found, expected, strict=True))
         )
-    if isinstance(found, int | float) and isinstance(expected, int | float):
-        if math.isnan(expected) or math.isinf(expected):
+    if isinstance(expected, dict):
+        wanted, given = by_key(expected.items()), pairs_of(found)
+        named = None if given is None else by_key(given, longest_key(wanted))
+        return (
+            wanted is not None
+            and named is not None
+            and named.keys() == wanted.keys()
+            and all(_close(named[key], value, tolerance) for key, value in wanted.items())
+        )
+    if isinstance(found, _NUMBERS) and isinstance(expected, _NUMBERS):
+        if cmath.isnan(expected) or cmath.isinf(expected):
             return found == expected
         relative, absolute = tolerance
         return abs(found - expected) <= max(relative * abs(expected), absolute)
@@ -190,6 +199,14 @@ class ExpectedTest(Struct, frozen=True):
                 if not wanted.matches(seen):
                     return f"assertion {number + 1} failed"
         return ""
+
+    def is_refuted(self, runs: Sequence[TestRun]) -> bool:
+        """Return whether a run shows a wrong observation, so that the test failed however it ended."""
+        return any(
+            not wanted.matches(seen)
+            for run in runs
+            for wanted, seen in zip(self.observations, run.observations, strict=False)
+        )
 
     def is_sealed(self, base: Sequence[TestRun]) -> bool:
         """Return whether passing needs a telling value that the code did not give before the change.

@@ -11,11 +11,12 @@ from whetstone.judge.repository.constants import FunctionNode
 
 @dataclass
 class ParameterTable:
-    """A decorator with its columns and rows."""
+    """A decorator with its columns and rows, and the variable of the module from which they were copied."""
 
     call: ast.Call
     names: list[str]
     rows: list[ast.expr]
+    copied: str = ""
 
     def cells(self, column: int) -> list[ast.expr] | None:
         """Return the cells of a column; None if a row does not show them."""
@@ -76,13 +77,15 @@ def tables_of(function: FunctionNode, module_lists: Mapping[str, ast.expr]) -> l
         if len(call.args) != 2:
             continue
         rows = call.args[1]
+        copied = ""
         if isinstance(rows, ast.Name) and rows.id in module_lists:
+            copied = rows.id
             rows = ast.parse(ast.unparse(module_lists[rows.id]), mode="eval").body
         names = _column_names(call.args[0])
         if names and isinstance(rows, ast.List | ast.Tuple):
             if any(isinstance(row, ast.Starred) for row in rows.elts):
                 continue
-            table = ParameterTable(call, names, rows.elts)
+            table = ParameterTable(call, names, rows.elts, copied)
             call.args[1] = ast.List(table.rows, ast.Load())
             tables.append(table)
     return tables

@@ -15,13 +15,15 @@ from msgspec import Meta, Struct, field
 
 from whetstone.core.errors import UserError
 from whetstone.core.problem import ENVIRONMENT_NAME, Limits
+from whetstone.judge.repository.base import is_file_path
 from whetstone.judge.repository.observations import ExpectedTest
 
 TASKS_FILE, BASES_FOLDER = "tasks.jsonl", "bases"
 # Files that configure Python or pytest. Those of the base count, wherever they are.
 _CONFIGURATION = frozenset(
-    {"conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", "setup.py"}
-    | {"sitecustomize.py", "usercustomize.py", "pytest.py", "whetstone_observer.py"}
+    {"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg"}
+    | {"pyproject.toml", "setup.py", "sitecustomize.py", "usercustomize.py", "pytest.py"}
+    | {"whetstone_observer.py"}
 )
 _SUFFIXES = (".pth", ".pyc", ".pyo")
 _FOLDERS = frozenset({"__pycache__", ".git", ".pytest_cache"})
@@ -63,10 +65,12 @@ class RepositoryTask(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     meta: dict[str, str] = field(default_factory=dict[str, str])
 
     def may_be_changed(self, path: str) -> bool:
-        """Return whether a change of this path is graded.
+        """Return whether a change of this path is graded. A text that is no path of a file is not.
 
         A change of a folder above a test, such as its replacement by a link, is not.
         """
+        if not is_file_path(path):
+            return False
         parts = path.split("/")
         name = parts[-1]
         if name in _CONFIGURATION or name.endswith(_SUFFIXES) or not _FOLDERS.isdisjoint(parts):

@@ -1,7 +1,7 @@
 """Folders of installed Python packages, which programs must not read.
 
 Problem sets with their answers are installed there, Whetstone's among them. The folders are inside the
-library folders of the interpreter.
+library folders of the interpreter. So is the folder of pip's wheel, which contains copies of many packages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from importlib.machinery import (
     SourceFileLoader,
 )
 
-_PATTERNS = ("*-packages", "python*/*-packages")
+_PATTERNS = ("*-packages", "python*/*-packages", "ensurepip/_bundled", "python*/ensurepip/_bundled")
 
 
 class _ListedFinder(FileFinder):
@@ -48,8 +48,8 @@ def add_search_folders(folders: Sequence[str], reads: Sequence[str]) -> None:
 
 
 def package_folders(path: str) -> list[str]:
-    """Return the ``site-packages`` and ``dist-packages`` of the interpreters that have their library in
-    ``path``."""
+    """Return the ``site-packages``, ``dist-packages`` and bundled wheels of the interpreters that have their
+    library in ``path``."""
     return [found for pattern in _PATTERNS for found in glob.glob(os.path.join(path, pattern))]
 
 
