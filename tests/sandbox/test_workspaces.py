@@ -264,7 +264,7 @@ def test_a_command_that_fills_the_workspace_is_ended(
 def test_a_full_workspace_can_be_emptied_and_not_filled_further(workspace: Workspace) -> None:
     fill = ["sh", "-c", "head -c 12000000 /dev/zero > f"]
     assert workspace.run(fill, limits=LIMITS).ended is EndReason.OUTPUT_LIMIT
-    with pytest.raises(WorkspaceError, match="full"):
+    with pytest.raises(WorkspaceError, match="beyond its limits"):
         workspace.write("more", b"x")
     with pytest.raises(WorkspaceError, match="bytes"):
         workspace.diff()
@@ -342,3 +342,24 @@ def test_threads_use_workspaces_at_the_same_time(workspaces: Workspaces, base: W
     for thread in threads:
         thread.join()
     assert seen == {number: b"%d\n" % number * 3 for number in range(5)}
+
+
+def test_files_without_a_name_count(workspace: Workspace) -> None:
+    """As long as a process has them open."""
+    script = (
+        "i=0; while [ $i -lt 30 ]; do i=$((i+1)); "
+        "(exec 3> f; rm f; head -c 1000000 /dev/zero >&3; sleep 9)& sleep 0.02; done; wait"
+    )
+    assert workspace.run(["sh", "-c", script], limits=LIMITS).ended is EndReason.OUTPUT_LIMIT
+    assert {change.path for change in workspace.diff().changes} <= {"f"}  # the last one had a name
+
+
+def test_a_folder_that_is_closed_to_its_owner_counts(workspace: Workspace) -> None:
+    script = "mkdir -m 333 shut; i=0; while :; do i=$((i+1)); head -c 1000000 /dev/zero > shut/f$i; done"
+    assert workspace.run(["sh", "-c", script], limits=LIMITS).ended is EndReason.OUTPUT_LIMIT
+    with pytest.raises(WorkspaceError, match="beyond its limits"):
+        workspace.fork()
+    with pytest.raises(WorkspaceError, match="beyond its limits"):
+        workspace.snapshot()
+    sh(workspace, "rm -rf shut; chmod 000 . 2>/dev/null; true")
+    assert sh(workspace, "ls readme") == "readme\n"

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import stat
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -256,6 +257,24 @@ class ProcessTable:
         pairs = [(pid, parent) for pid, parent in parents.items() if pid in own and parent in own]
         return {pid for pid, parent in pairs if share_memory(own[pid], own[parent])}
 
+    def unlinked_bytes(self, folder: str) -> int:
+        """Return the bytes on disk of files below a folder that have no name any more but are open in a
+        process of the run."""
+        found: dict[tuple[int, int], int] = {}
+        for pid in self.pids():
+            with contextlib.suppress(OSError):  # it has ended
+                files = os.open(f"{pid}/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._fd)
+                try:
+                    for number in os.listdir(files):
+                        with contextlib.suppress(OSError):
+                            file = os.stat(number, dir_fd=files)
+                            unlinked = stat.S_ISREG(file.st_mode) and not file.st_nlink
+                            if unlinked and _is_below(folder, number, files):
+                                found[file.st_dev, file.st_ino] = file.st_blocks * 512
+                finally:
+                    os.close(files)
+        return sum(found.values())
+
     def kill_all(self) -> None:
         """Kill every process of the run, and those that they start meanwhile."""
         reached: set[str] = set()
@@ -302,6 +321,14 @@ class ProcessTable:
 
 
 @cache
+def _is_below(folder: str, number: str, files: int) -> bool:
+    """Return whether an open file is or was below a folder. The kernel names no path that is too long."""
+    try:
+        return os.readlink(number, dir_fd=files).startswith(f"{folder}/")
+    except OSError:
+        return True
+
+
 def _bytes_of_socket() -> int:
     """Return how much unread data a socket may have sent. A program cannot change it (``zygote.seccomp``)."""
     with contextlib.suppress(OSError, ValueError), open("/proc/sys/net/core/wmem_default", "rb") as file:

@@ -101,13 +101,12 @@ def store_base(root: Path, fill: Callable[[Path], None]) -> WorkspaceBase:
     store = Store(root)
     with OwnFolder(store) as own:
         staging = own.make_folder("base", 0o755)
-        digest = hashlib.sha256()
+        settler = _Settler()
         fill(staging)
         with tree.folder(str(staging)) as fd:
-            _settle(fd, "", digest.update, 0)
+            settler.settle(fd)
             os.utime(fd, ns=(_TIME_NS, _TIME_NS))
-        name = digest.hexdigest()
-        base = WorkspaceBase(root, name)
+        base = WorkspaceBase(root, settler.digest.hexdigest())
         try:
             os.rename(staging, base.path)
         except OSError:
@@ -116,32 +115,44 @@ def store_base(root: Path, fill: Callable[[Path], None]) -> WorkspaceBase:
     return base
 
 
-def _settle(fd: int, prefix: str, update: Callable[[bytes], object], depth: int) -> None:
-    """Give everything in a folder its mode, owner and time, and hash it."""
-    if depth > tree.MOST_DEPTH:
-        raise WorkspaceError(f"more than {tree.MOST_DEPTH} folders inside each other: {prefix[:200]!r}")
-    for name in tree.names(fd):
-        found = os.lstat(name, dir_fd=fd)
-        path = os.fsencode(prefix + name)
-        if stat.S_ISDIR(found.st_mode):
-            update(b"d%s\0" % path)
+class _Settler:
+    """Gives everything in a new base its mode, owner and time, and hashes it."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.sha256()
+        self._left = MOST_BASE.disk_bytes  # holes count: they are hashed too
+
+    def settle(self, fd: int, prefix: str = "", depth: int = 0) -> None:
+        """Do it in an open folder. Raises WorkspaceError for a tree that is too deep, large or special."""
+        if depth > tree.MOST_DEPTH:
+            raise WorkspaceError(f"more than {tree.MOST_DEPTH} folders inside each other: {prefix[:200]!r}")
+        for name in tree.names(fd):
+            found = os.lstat(name, dir_fd=fd)
             tree.give(name, fd)
-            with tree.folder(name, fd) as inner:
-                _settle(inner, f"{prefix}{name}/", update, depth + 1)
-                os.fchmod(inner, 0o755)
-        elif stat.S_ISREG(found.st_mode):
-            executable = bool(found.st_mode & 0o100)
-            update(b"%s%s\0%d\0" % (b"x" if executable else b"f", path, found.st_size))
-            with tree.readable_file(name, fd) as file:
-                while block := os.read(file, _CHUNK):
-                    update(block)
-                os.fchmod(file, 0o755 if executable else 0o644)
-        elif stat.S_ISLNK(found.st_mode):
-            update(b"l%s\0%s\0" % (path, os.fsencode(os.readlink(name, dir_fd=fd))))
-        else:
-            raise WorkspaceError(f"{prefix}{name} is a pipe, a socket or a device; a base cannot contain it")
-        tree.give(name, fd)
-        os.utime(name, ns=(_TIME_NS, _TIME_NS), dir_fd=fd, follow_symlinks=False)
+            path = os.fsencode(prefix + name)
+            if stat.S_ISDIR(found.st_mode):
+                self.digest.update(b"d%s\0" % path)
+                with tree.folder(name, fd) as inner:
+                    self.settle(inner, f"{prefix}{name}/", depth + 1)
+                    os.fchmod(inner, 0o755)
+            elif stat.S_ISREG(found.st_mode):
+                self._settle_file(name, fd, path, found)
+            elif stat.S_ISLNK(found.st_mode):
+                self.digest.update(b"l%s\0%s\0" % (path, os.fsencode(os.readlink(name, dir_fd=fd))))
+            else:
+                raise WorkspaceError(f"{prefix}{name} is a pipe, a socket or a device; no base has one")
+            os.utime(name, ns=(_TIME_NS, _TIME_NS), dir_fd=fd, follow_symlinks=False)
+
+    def _settle_file(self, name: str, fd: int, path: bytes, found: os.stat_result) -> None:
+        self._left -= found.st_size
+        if self._left < 0:
+            raise _too_large("the tree")
+        executable = bool(found.st_mode & 0o100)
+        self.digest.update(b"%s%s\0%d\0" % (b"x" if executable else b"f", path, found.st_size))
+        with tree.readable_file(name, fd) as file:
+            while block := os.read(file, _CHUNK):
+                self.digest.update(block)
+            os.fchmod(file, 0o755 if executable else 0o644)
 
 
 def _extract(file: IO[bytes], staging: Path) -> None:

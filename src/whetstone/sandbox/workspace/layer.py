@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import replace
 
 from whetstone.sandbox.workspace import tree
 from whetstone.sandbox.workspace.changes import Change, Entry, PathChange, RefusedPath, WorkspaceDiff
@@ -21,18 +21,8 @@ _COMPARED_BYTES = 1 << 20
 _SPECIAL = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
 
-@dataclass(frozen=True)
-class FoundChange:
-    """A change as it lies on disk: the data of a file is ``name`` in the open folder ``parent``."""
-
-    path: str
-    change: Change
-    entry: Entry
-    parent: int
-    name: str
-    size: int = 0
-    executable: bool = False
-    target: str = ""
+Found = tuple[PathChange, int] | RefusedPath
+"""A change without its data and the open folder that has its last name, or a path that no diff contains."""
 
 
 class Layer:
@@ -42,7 +32,7 @@ class Layer:
         """``top`` is the folder of the layer or the copy, ``base`` the one of the base."""
         self.top, self.base, self.overlay = top, base, overlay
 
-    def changes(self) -> Iterator[FoundChange | RefusedPath]:
+    def changes(self) -> Iterator[Found]:
         """Yield what differs from the base, in the order of a diff.
 
         Raises WorkspaceError for a tree that is too deep.
@@ -50,9 +40,7 @@ class Layer:
         with tree.folder(self.top) as top, tree.folder(self.base) as base:
             yield from self._compare(top, base, "", not self.overlay, 0)
 
-    def _compare(
-        self, top: int, base: int | None, prefix: str, whole: bool, depth: int
-    ) -> Iterator[FoundChange | RefusedPath]:
+    def _compare(self, top: int, base: int | None, prefix: str, whole: bool, depth: int) -> Iterator[Found]:
         """Compare two folders. ``whole``: what the first does not have is deleted, not unchanged."""
         if depth > tree.MOST_DEPTH:
             raise WorkspaceError(f"more than {tree.MOST_DEPTH} folders inside each other: {prefix[:200]!r}")
@@ -77,7 +65,7 @@ class Layer:
                 continue
             if entry is Entry.FOLDER:
                 if not old_folder:
-                    yield FoundChange(path, Change.CHANGED if old else Change.ADDED, entry, top, name)
+                    yield PathChange(path, Change.CHANGED if old else Change.ADDED, entry), top
                 inner_base = tree.folder(name, base) if old_folder else nullcontext(None)
                 with tree.folder(name, top) as inner, inner_base as below:
                     inner_whole = whole or tree.is_opaque(inner)
@@ -101,17 +89,14 @@ class Layer:
             if isinstance(found, RefusedPath):
                 refused.append(found)
                 continue
-            total += found.size + len(os.fsencode(found.path)) + len(os.fsencode(found.target))
+            change = _with_data(*found, most_bytes - total + 1)
+            total += len(change.data) + len(os.fsencode(change.path)) + len(os.fsencode(change.target))
             if total > most_bytes:
                 raise WorkspaceError(
-                    f"the changes have more than {most_bytes} bytes, at {found.path[:200]!r}; remove files "
+                    f"the changes have more than {most_bytes} bytes, at {change.path[:200]!r}; remove files "
                     "that were built, or raise the limit diff_bytes"
                 )
-            changes.append(
-                PathChange(
-                    *(found.path, found.change, found.entry, _data_of(found), found.executable, found.target)
-                )
-            )
+            changes.append(change)
         return WorkspaceDiff(tuple(changes), tuple(refused))
 
     def read(self, path: str, most_bytes: int, start: int) -> bytes:
@@ -126,40 +111,43 @@ class Layer:
             with tree.readable_file(name, parent) as fd:
                 return _read_at(fd, start, most_bytes)
 
-    def put(self, path: str, entry: Entry, data: bytes | int, *, executable: bool, target: str) -> None:
-        """Make a path this file, folder or link, in place of what is there. Missing folders are made.
+    def put(self, change: PathChange, data: bytes | int) -> None:
+        """Make a path the file, folder or link of a change, in place of what is there, and missing folders.
 
-        A folder stays as it is. Raises WorkspaceError if a parent is no folder.
+        ``data`` are the bytes of a file, or an open file. A folder that is there stays as it is. Raises
+        WorkspaceError if a parent is no folder.
         """
-        *folders, name = parts_of(path)
-        with self._folder(folders, path, make=True) as (top, base):
+        *folders, name = parts_of(change.path)
+        with self._folder(folders, change.path, make=True) as (top, base):
             assert top is not None
-            _, found = self._look_up(top, base, name)
-            if entry is Entry.FOLDER:
+            if change.entry is Entry.FOLDER:
+                _, found = self._look_up(top, base, name)
                 if found is None or not stat.S_ISDIR(found.st_mode):
                     self._make_folder(top, base, name)
                 return
             tree.remove(name, top)
-            if entry is Entry.LINK:
-                os.symlink(target, name, dir_fd=top)
+            if change.entry is Entry.LINK:
+                os.symlink(change.target, name, dir_fd=top)
             else:
-                tree.write_file(name, top, data, 0o755 if executable else 0o644)
+                tree.write_file(name, top, data, 0o755 if change.executable else 0o644)
             tree.give(name, top)
 
-    def make(self, changes: Iterable[FoundChange | RefusedPath]) -> None:
+    def make(self, changes: Iterable[Found]) -> None:
         """Make changes that were found in another tree. Raises WorkspaceError for a refused one."""
         replaced = "/"
         for found in changes:
             if isinstance(found, RefusedPath):
                 raise WorkspaceError(f"{found.path!r} cannot be kept: {found.reason}")
-            if found.change is Change.DELETED:
-                if not found.path.startswith(replaced):  # else it went with the folder
-                    self.delete(found.path)
+            change, parent = found
+            name = change.path.rpartition("/")[2]
+            if change.change is Change.DELETED:
+                if not change.path.startswith(replaced):  # else it went with the folder
+                    self.delete(change.path)
                 continue
-            replaced = found.path + "/"
-            is_file = found.entry is Entry.FILE
-            with tree.readable_file(found.name, found.parent) if is_file else nullcontext(b"") as data:
-                self.put(found.path, found.entry, data, executable=found.executable, target=found.target)
+            replaced = change.path + "/"
+            is_file = change.entry is Entry.FILE
+            with tree.readable_file(name, parent) if is_file else nullcontext(b"") as data:
+                self.put(change, data)
 
     def delete(self, path: str) -> None:
         """Remove a path with everything in it. Nothing happens if there is none."""
@@ -256,7 +244,7 @@ def _described(parent: int, name: str, found: os.stat_result) -> str:
 
 def _changed(
     top: int, name: str, new: os.stat_result, base: int | None, old: os.stat_result | None, path: str
-) -> Iterator[FoundChange | RefusedPath]:
+) -> Iterator[Found]:
     """Yield the change of a file or link, if it differs."""
     change = Change.ADDED if old is None else Change.CHANGED
     same_kind = old is not None and stat.S_IFMT(old.st_mode) == stat.S_IFMT(new.st_mode)
@@ -265,7 +253,7 @@ def _changed(
         if same_kind and os.readlink(name, dir_fd=base) == target:
             return
         if _is_text(target):
-            yield FoundChange(path, change, Entry.LINK, top, name, target=target)
+            yield PathChange(path, change, Entry.LINK, target=target), top
         else:
             yield RefusedPath(path, "the target of the link is not UTF-8")
         return
@@ -273,7 +261,7 @@ def _changed(
     same_mode = old is not None and bool(old.st_mode & 0o100) == executable
     if same_kind and same_mode and base is not None and _same_bytes(top, base, name):
         return
-    yield FoundChange(path, change, Entry.FILE, top, name, new.st_size, executable)
+    yield PathChange(path, change, Entry.FILE, executable=executable), top
 
 
 def _same_bytes(top: int, base: int, name: str) -> bool:
@@ -286,29 +274,30 @@ def _same_bytes(top: int, base: int, name: str) -> bool:
         return True
 
 
-def _deleted(base: int, name: str, old: os.stat_result, path: str) -> Iterator[FoundChange | RefusedPath]:
+def _deleted(base: int, name: str, old: os.stat_result, path: str) -> Iterator[Found]:
     entry = _entry_of(old)
     assert entry is not None
     if _is_text(name):
-        yield FoundChange(path, Change.DELETED, entry, base, name)
+        yield PathChange(path, Change.DELETED, entry), base
     else:
         yield RefusedPath(_shown(path), "its name is not UTF-8")
     if entry is Entry.FOLDER:
         yield from _deleted_within(base, name, path)
 
 
-def _deleted_within(base: int, name: str, path: str) -> Iterator[FoundChange | RefusedPath]:
+def _deleted_within(base: int, name: str, path: str) -> Iterator[Found]:
     with tree.folder(name, base) as inner:
         for child in tree.names(inner):
             found = os.lstat(child, dir_fd=inner)
             yield from _deleted(inner, child, found, f"{path}/{child}")
 
 
-def _data_of(found: FoundChange) -> bytes:
-    if found.change is Change.DELETED or found.entry is not Entry.FILE:
-        return b""
-    with tree.readable_file(found.name, found.parent) as fd:
-        return _read_at(fd, 0, found.size)
+def _with_data(change: PathChange, parent: int, most_bytes: int) -> PathChange:
+    """Return a change with the first bytes of its file."""
+    if change.change is Change.DELETED or change.entry is not Entry.FILE:
+        return change
+    with tree.readable_file(change.path.rpartition("/")[2], parent) as fd:
+        return replace(change, data=_read_at(fd, 0, most_bytes))
 
 
 def _read_at(fd: int, start: int, most: int) -> bytes:

@@ -24,6 +24,7 @@ from whetstone.sandbox.workspace.store import OwnFolder, Store
 from whetstone.sandbox.workspace.tree import Usage
 from whetstone.sandbox.zygote import wire
 from whetstone.sandbox.zygote.profile import Profile
+from whetstone.sandbox.zygote.tmp_dir import remove_directory
 from whetstone.sandbox.zygote.workspaces import FOLDER, NOTHING, OVERLAY, WORKSPACE
 
 _DISK_EVERY_TICKS = 10
@@ -44,8 +45,10 @@ class Place:
 class _WorkspaceRun(SandboxRun):
     """A command, which is ended if its workspace exceeds its limits on disk."""
 
-    place = -1
+    top = -1
     """The open folder with the tree of the workspace."""
+    directory = ""
+    """The path of the workspace for the run."""
     most = Usage()
     _countdown = _DISK_EVERY_TICKS
 
@@ -53,7 +56,10 @@ class _WorkspaceRun(SandboxRun):
         self._countdown -= 1
         if not self._countdown:
             self._countdown = _DISK_EVERY_TICKS
-            if tree.measure(self.place, self.most, ended=False).exceeds(self.most):
+            used = tree.measure(self.top, self.most, ended=False)
+            if (table := self.server.accounting.table) is not None:
+                used += Usage(table.unlinked_bytes(self.directory))
+            if used.exceeds(self.most):
                 return True
         return super()._disk_is_full()
 
@@ -63,9 +69,11 @@ class _Server(Sandbox):
 
     def run_in(self, place: Place, make_job: Callable[[str], SandboxJob], most: Usage) -> RunResult:
         """Run a job in a workspace. Raises SandboxFault."""
-        with tree.folder(str(place.store.folder / place.tree)) as top, self._reached(place) as directory:
+        with tree.folder(str(place.store.folder / place.tree)) as top, contextlib.ExitStack() as reached:
+            os.fchmod(top, os.fstat(top).st_mode & 0o777 | 0o700)  # a command may have closed it
+            directory = reached.enter_context(self._reached(place))
             run = self.start_as(_WorkspaceRun, make_job(directory))
-            run.place, run.most = top, most
+            run.top, run.directory, run.most = top, directory, most
             return supervise([run])[0]
 
     @contextlib.contextmanager
@@ -91,7 +99,7 @@ class _Server(Sandbox):
             self._mount(NOTHING)
         finally:
             if place.base is not None:
-                tree.remove_folder(place.store.folder / place.work)
+                remove_directory(str(place.store.folder / place.work))
 
     def _mount(self, kind: bytes, *paths: Path) -> None:
         """Mount a workspace: see ``zygote.workspaces``. Raises SandboxFault."""

@@ -12,9 +12,8 @@ import os
 import stat
 from collections.abc import Generator
 from dataclasses import dataclass
-from pathlib import Path
 
-from whetstone.sandbox.zygote.tmp_dir import empty_open_directory, remove_directory
+from whetstone.sandbox.zygote.tmp_dir import empty_open_directory
 
 MOST_DEPTH = 100
 """The most folders inside each other. A deeper tree counts as full."""
@@ -60,13 +59,8 @@ UNLIMITED = Usage(1 << 62, 1 << 62)
 
 @contextlib.contextmanager
 def folder(path: str, parent: int | None = None) -> Generator[int]:
-    """Open a folder, by its name in ``parent``. Its own user can always read it: the mode is changed if
-    necessary."""
-    try:
-        fd = os.open(path, _FOLDER, dir_fd=parent)
-    except PermissionError:
-        os.chmod(path, 0o700, dir_fd=parent)
-        fd = os.open(path, _FOLDER, dir_fd=parent)
+    """Open a folder, by its name in ``parent``, even if its mode forbids that to its owner."""
+    fd = _open(path, _FOLDER, parent, 0o700)
     try:
         yield fd
     finally:
@@ -75,16 +69,26 @@ def folder(path: str, parent: int | None = None) -> Generator[int]:
 
 @contextlib.contextmanager
 def readable_file(name: str, parent: int) -> Generator[int]:
-    """Open a regular file, by its name in ``parent``."""
-    try:
-        fd = os.open(name, _FILE, dir_fd=parent)
-    except PermissionError:
-        os.chmod(name, 0o600, dir_fd=parent)
-        fd = os.open(name, _FILE, dir_fd=parent)
+    """Open a regular file, by its name in ``parent``, even if its mode forbids that to its owner."""
+    fd = _open(name, _FILE, parent, 0o600)
     try:
         yield fd
     finally:
         os.close(fd)
+
+
+def _open(name: str, flags: int, parent: int | None, mode: int) -> int:
+    try:
+        return os.open(name, flags, dir_fd=parent)
+    except PermissionError:
+        # By its descriptor, because a process may put a link in its place meanwhile.
+        place = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            if not stat.S_ISLNK(os.fstat(place).st_mode):
+                os.chmod(f"/proc/self/fd/{place}", mode)
+        finally:
+            os.close(place)
+        return os.open(name, flags, dir_fd=parent)
 
 
 def names(fd: int) -> list[str]:
@@ -123,35 +127,31 @@ def make_opaque(fd: int) -> None:
 def measure(fd: int, most: Usage, *, ended: bool = True, depth: int = 0) -> Usage:
     """Return what the tree below a folder takes. It stops as soon as this is more than ``most``.
 
-    Not ``ended``: processes change it meanwhile. Entries that vanish, and folders that this user may not read
-    now, count nothing then.
+    Not ``ended``: processes change it meanwhile. Entries that vanish count nothing then, and a folder that
+    they close again counts as too deep.
     """
     if depth > MOST_DEPTH:
         return Usage(too_deep=True)
     used = Usage()
     with os.scandir(fd) as entries:
         for entry in entries:
-            with contextlib.suppress(*(() if ended else (OSError,))):
+            try:
                 found = entry.stat(follow_symlinks=False)
                 used += Usage(ENTRY_BYTES + found.st_blocks * 512, 1)
                 if used.exceeds(most):
                     return used
                 if stat.S_ISDIR(found.st_mode):
-                    with folder(entry.name, fd) if ended else _unchanged_folder(entry.name, fd) as inner:
+                    with folder(entry.name, fd) as inner:
                         left = Usage(most.disk_bytes - used.disk_bytes, most.entries - used.entries)
                         used += measure(inner, left, ended=ended, depth=depth + 1)
                         if used.exceeds(most):
                             return used
+            except OSError as error:
+                if ended:
+                    raise
+                if isinstance(error, PermissionError):
+                    return Usage(too_deep=True)
     return used
-
-
-@contextlib.contextmanager
-def _unchanged_folder(name: str, parent: int) -> Generator[int]:
-    fd = os.open(name, _FOLDER, dir_fd=parent)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def copy(source: int, target: int, depth: int = 0) -> None:
@@ -162,8 +162,12 @@ def copy(source: int, target: int, depth: int = 0) -> None:
     """
     if depth > MOST_DEPTH:
         raise WorkspaceError(f"more than {MOST_DEPTH} folders inside each other cannot be copied")
+    owner = os.fstat(target).st_uid
     for name in names(source):
         found = os.lstat(name, dir_fd=source)
+        if stat.S_ISREG(found.st_mode):
+            _copy_file(name, source, target, found, owner)
+            continue
         if stat.S_ISDIR(found.st_mode):
             os.mkdir(name, 0o700, dir_fd=target)
             give(name, target)
@@ -171,17 +175,28 @@ def copy(source: int, target: int, depth: int = 0) -> None:
                 if is_opaque(inner):
                     make_opaque(made)
                 copy(inner, made, depth + 1)
-        elif stat.S_ISREG(found.st_mode):
-            with readable_file(name, source) as inner:
-                write_file(name, target, inner, 0o600)
         elif stat.S_ISLNK(found.st_mode):
             os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
+            give(name, target)
+            continue
         else:
             os.mknod(name, stat.S_IFMT(found.st_mode) | 0o600, 0, dir_fd=target)
-        give(name, target)
-        if not stat.S_ISLNK(found.st_mode):
-            os.chmod(name, found.st_mode & 0o777, dir_fd=target)
-        os.utime(name, ns=(found.st_mtime_ns, found.st_mtime_ns), dir_fd=target, follow_symlinks=False)
+            give(name, target)
+        os.chmod(name, found.st_mode & 0o777, dir_fd=target)
+        os.utime(name, ns=(found.st_mtime_ns, found.st_mtime_ns), dir_fd=target)
+
+
+def _copy_file(name: str, source: int, target: int, found: os.stat_result, owner: int) -> None:
+    with readable_file(name, source) as file:
+        made = os.open(name, _NEW_FILE, 0o600, dir_fd=target)
+        try:
+            _copy_bytes(file, made, found)
+            if owner != os.geteuid():
+                os.fchown(made, owner, owner)
+            os.fchmod(made, found.st_mode & 0o777)
+            os.utime(made, ns=(found.st_mtime_ns, found.st_mtime_ns))
+        finally:
+            os.close(made)
 
 
 def give(name: str, parent: int) -> None:
@@ -209,7 +224,7 @@ def write_file(name: str, parent: int, data: bytes | int, mode: int) -> None:
     made = os.open(name, _NEW_FILE, 0o600, dir_fd=parent)
     try:
         if isinstance(data, int):
-            _copy_bytes(data, made)
+            _copy_bytes(data, made, os.fstat(data))
         else:
             view = memoryview(data)
             while view:
@@ -219,32 +234,35 @@ def write_file(name: str, parent: int, data: bytes | int, mode: int) -> None:
         os.close(made)
 
 
-def _copy_bytes(source: int, target: int) -> None:
-    size, at = os.fstat(source).st_size, 0
-    os.ftruncate(target, size)
-    while at < size:
+def _copy_bytes(source: int, target: int, found: os.stat_result) -> None:
+    """Copy what is in a file. Its holes stay holes."""
+    if found.st_blocks * 512 >= found.st_size:
+        _copy_range(source, target, 0, found.st_size)
+        return
+    os.ftruncate(target, found.st_size)
+    end = 0
+    while end < found.st_size:
         try:
-            at = os.lseek(source, at, os.SEEK_DATA)
-            end = os.lseek(source, at, os.SEEK_HOLE)
+            start = os.lseek(source, end, os.SEEK_DATA)
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return  # the rest is a hole
             raise
-        while at < end:
-            try:
-                copied = os.copy_file_range(source, target, end - at, at, at)
-            except OSError as error:
-                if error.errno not in _CANNOT_SHARE:
-                    raise
-                copied = os.pwrite(target, os.pread(source, min(end - at, _CHUNK), at), at)
-            if not copied:
-                return
-            at += copied
+        end = os.lseek(source, start, os.SEEK_HOLE)
+        _copy_range(source, target, start, end)
 
 
-def remove_folder(path: Path) -> None:
-    """Remove a folder of ours with everything in it, as far as that is possible."""
-    remove_directory(str(path))
+def _copy_range(source: int, target: int, at: int, end: int) -> None:
+    while at < end:
+        try:
+            copied = os.copy_file_range(source, target, end - at, at, at)
+        except OSError as error:
+            if error.errno not in _CANNOT_SHARE:
+                raise
+            copied = os.pwrite(target, os.pread(source, min(end - at, _CHUNK), at), at)
+        if not copied:
+            return
+        at += copied
 
 
 def remove(name: str, parent: int) -> None:

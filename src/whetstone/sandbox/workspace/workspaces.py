@@ -24,12 +24,13 @@ from whetstone.sandbox.job import EndReason, RunLimits, RunResult, SandboxFault,
 from whetstone.sandbox.tiers import unavailable
 from whetstone.sandbox.workspace import tree
 from whetstone.sandbox.workspace.base import WorkspaceBase, store_base
-from whetstone.sandbox.workspace.changes import Change, Entry, WorkspaceDiff, WorkspaceLimits
+from whetstone.sandbox.workspace.changes import Change, Entry, PathChange, WorkspaceDiff, WorkspaceLimits
 from whetstone.sandbox.workspace.layer import Layer
 from whetstone.sandbox.workspace.servers import Place, ServerPool
 from whetstone.sandbox.workspace.store import OwnFolder, Store
 from whetstone.sandbox.workspace.tree import UNLIMITED, Usage, WorkspaceError
 from whetstone.sandbox.zygote.profile import Profile
+from whetstone.sandbox.zygote.tmp_dir import remove_directory
 
 WORKSPACE_PROFILE = Profile("workspace", execute=True, processes=True, proc=True)
 """What commands may use by default: the system's programs, and several processes."""
@@ -135,7 +136,7 @@ class Workspaces:
                     os.fchmod(target, os.fstat(source).st_mode & 0o777)
             return Workspace(self, base, folder)
         except BaseException:
-            tree.remove_folder(folder)
+            remove_directory(str(folder))
             raise
 
     def close(self) -> None:
@@ -228,12 +229,14 @@ class Workspace:
                 self._used = tree.measure(top, UNLIMITED)
         return self._used
 
-    def _require_room(self, data_bytes: int, entries: int = 1) -> None:
+    def _require_room(self, data_bytes: int = 0, entries: int = 0) -> None:
         """Count what is about to be written. Raises WorkspaceError beyond the limits of the workspace."""
         self._used = self._usage() + Usage(data_bytes + entries * tree.ENTRY_BYTES, entries)
         if self._used.exceeds(self._most):
             self._used = None
-            raise WorkspaceError("the workspace is full; remove files, or raise its limits on disk")
+            raise WorkspaceError(
+                "the workspace is beyond its limits; remove files, or raise disk_bytes or disk_entries"
+            )
 
     def read(self, path: str, max_bytes: int, start: int = 0) -> bytes:
         """Return at most ``max_bytes`` bytes of a regular file, from the byte ``start`` on.
@@ -250,8 +253,8 @@ class Workspace:
         workspace.
         """
         with self._held():
-            self._require_room(len(data))
-            self._layer.put(path, Entry.FILE, data, executable=executable, target="")
+            self._require_room(len(data), 1)
+            self._layer.put(PathChange(path, Change.ADDED, Entry.FILE, executable=executable), data)
 
     def delete(self, path: str) -> None:
         """Remove a path with everything in it. Nothing happens if there is none. Raises WorkspaceError."""
@@ -275,14 +278,11 @@ class Workspace:
                     self._layer.delete(change.path)
             for change in diff.changes:
                 if change.change is not Change.DELETED:
-                    self._layer.put(
-                        *(change.path, change.entry, change.data),
-                        executable=change.executable,
-                        target=change.target,
-                    )
+                    self._layer.put(change, change.data)
 
     def snapshot(self) -> WorkspaceBase:
-        """Store the present tree as a base. Raises WorkspaceError for a tree that a base cannot have."""
+        """Store the present tree as a base. Raises WorkspaceError for a tree that a base cannot have, or that
+        is beyond the limits."""
 
         def fill(staging: Path) -> None:
             with tree.folder(str(self.base.path)) as source, tree.folder(str(staging)) as target:
@@ -291,11 +291,16 @@ class Workspace:
             copied.make(self._layer.changes())
 
         with self._held():
+            self._require_room()
             return store_base(self._owner.root, fill)
 
     def fork(self) -> Workspace:
-        """Open another workspace with the same tree. Files that had several names are then separate."""
+        """Open another workspace with the same tree. Files that had several names are then separate.
+
+        Raises WorkspaceError beyond the limits.
+        """
         with self._held():
+            self._require_room()
             return self._owner.new_workspace(self.base, Path(self._layer.top))
 
     def close(self) -> None:
@@ -303,7 +308,7 @@ class Workspace:
         with self._lock:
             if not self._closed:
                 self._closed = True
-                tree.remove_folder(self._folder)
+                remove_directory(str(self._folder))
 
     @contextlib.contextmanager
     def _held(self) -> Generator[None]:
