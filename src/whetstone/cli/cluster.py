@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
 from whetstone.run.ray_cluster import ClusterPlan, read_hosts, start_cluster, stop_cluster
@@ -43,19 +43,13 @@ class _ClusterAction(Struct, frozen=True, kw_only=True):
     ] = None
 
 
-def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
-    add_command(
-        subparsers,
-        "cluster",
-        change_cluster,
-        description="Start a Ray cluster with `ray up`, and stop it. HOSTS is a file of one host "
-        "per line, [USER@]HOST; the first is the head. ssh must reach every host without a question. Ray's "
-        "other clusters on these hosts are stopped. Only trusted machines may reach a Ray cluster.",
-        epilog="example: whetstone cluster start hosts.txt && whetstone judge serve --ray",
-    )
-
-
+@command(
+    "cluster",
+    description="Start a Ray cluster with `ray up`, and stop it. HOSTS is a file of one host "
+    "per line, [USER@]HOST; the first is the head. ssh must reach every host without a question. Ray's "
+    "other clusters on these hosts are stopped. Only trusted machines may reach a Ray cluster.",
+    epilog="example: whetstone cluster start hosts.txt && whetstone judge serve --ray",
+)
 def change_cluster(what: _ClusterAction) -> int:
     """Start or stop. Returns 0 when Ray has succeeded."""
     file = Path(what.hosts).with_suffix(".ray.yaml")

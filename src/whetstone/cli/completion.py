@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.core.flag import Flag
 
 # Words in the names of values that are files or folders.
@@ -21,23 +21,17 @@ class _Shell(Struct, frozen=True, kw_only=True):
     shell: Annotated[Literal["bash", "zsh", "fish", "tcsh"], Flag("the shell", positional=True)]
 
 
-def add_parser(subparsers: Any) -> None:
-    """Declare the verb."""
-    add_command(
-        subparsers,
-        "completion",
-        print_completion,
-        description="Print the script with which a shell completes commands, options and files. It names the "
-        "commands of the packages that are installed now.",
-        epilog="""\
+@command(
+    "completion",
+    description="Print the script with which a shell completes commands, options and files. It names the "
+    "commands of the packages that are installed now.",
+    epilog="""\
 examples:
   source <(whetstone completion bash)
   whetstone completion bash > ~/.local/share/bash-completion/completions/whetstone
   whetstone completion fish > ~/.config/fish/completions/whetstone.fish
 """,
-    )
-
-
+)
 def print_completion(args: _Shell) -> int:
     """Print the script."""
     import shtab

@@ -14,6 +14,7 @@ from whetstone.cli import (
     data_steps,
     data_validate,
 )
+from whetstone.cli.flags import add_commands
 from whetstone.cli.package_commands import add_package_actions
 
 
@@ -28,12 +29,6 @@ def add_parser(subparsers: Any) -> None:
         epilog="example: whetstone data validate builtin:train",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    data_prepare.add_action(actions)
-    data_import.add_action(actions)
-    data_show.add_action(actions)
-    data_validate.add_action(actions)
+    add_commands(actions, data_prepare, data_import, data_show, data_validate)
     add_package_actions(actions, "data")
-    data_steps.add_actions(actions)
-    data_difficulty.add_action(actions)
-    data_convert.add_action(actions)
-    data_build.add_action(actions)
+    add_commands(actions, data_steps, data_difficulty, data_convert, data_build)

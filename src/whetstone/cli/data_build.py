@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct
 from rich.console import Console
@@ -18,7 +18,7 @@ from whetstone.cli.data_difficulty import difficulty_step
 from whetstone.cli.data_prepare import PrepareFiles, run_prepare
 from whetstone.cli.data_steps import Report, StepFiles, decontaminate, dedupe, run_select
 from whetstone.cli.data_validate import ValidateFiles, validate
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.cli.judge_options import JudgeMachine
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
@@ -69,18 +69,12 @@ class _Building(Struct, frozen=True, kw_only=True):
     workers: Annotated[int, Meta(ge=0), Flag("workers of the judge; 0 (default): one for each core", "N")] = 0
 
 
-def add_action(actions: Any) -> None:
-    """Declare the action."""
-    add_command(
-        actions,
-        "build",
-        run,
-        help="run a pipeline from one file, and report dropped problems with the published counts",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-    )
-
-
+@command(
+    "build",
+    help="run a pipeline from one file, and report dropped problems with the published counts",
+    description=_DESCRIPTION,
+    epilog=_EXAMPLES,
+)
 def run(to: _Building) -> int:
     """Run the action. Raises UserError for an invalid file and for missing inputs."""
     build(to.file, to.overrides, to.out, workers=to.workers, replace=to.replace)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from whetstone.cli.data_show import SET_HELP
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
 from whetstone.core.outputs import check_outputs
@@ -53,21 +53,14 @@ class Conversion(Section):
     replace: Annotated[bool, Flag("replace an existing output")] = False
 
 
-def add_action(actions: Any) -> None:
-    """Declare the action."""
-    add_command(
-        actions,
-        "convert",
-        convert,
-        help="write a set as another file, or in the export format of verl or TRL",
-        description="Write a set to a problem file (the ending decides the format), or, with "
-        "--export-format, with the columns that another trainer reads. A problem that the export format "
-        "cannot represent is an error. With --skip it is left out and counted.",
-        epilog=_EXAMPLES
-        + "\n".join(f"  {x.name:11} {x.title}: {x.carries}" for x in EXPORT_FORMATS.values()),
-    )
-
-
+@command(
+    "convert",
+    help="write a set as another file, or in the export format of verl or TRL",
+    description="Write a set to a problem file (the ending decides the format), or, with "
+    "--export-format, with the columns that another trainer reads. A problem that the export format "
+    "cannot represent is an error. With --skip it is left out and counted.",
+    epilog=_EXAMPLES + "\n".join(f"  {x.name:11} {x.title}: {x.carries}" for x in EXPORT_FORMATS.values()),
+)
 def convert(options: Conversion) -> int:
     """Write the set. Raises UserError for unreadable input, unwritable output, and problems that the format
     cannot represent."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from rich.console import Console
 
 from whetstone.cli.data_steps import StepFiles, write_step
 from whetstone.cli.eval_options import Measurement, ReplyOptions
 from whetstone.cli.eval_tasks import measure_benchmarks
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.cli.judge_options import Machine
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
@@ -41,19 +41,13 @@ class Rating(RateBounds):
     restart: Annotated[bool, Flag("delete the replies in --samples first")] = False
 
 
-def add_action(actions: Any) -> None:
-    """Declare the action."""
-    add_command(
-        actions,
-        "difficulty",
-        difficulty,
-        help="measure a model's pass rate on each problem; keep those that are solved sometimes",
-        description="Sample n replies to every problem, judge them, and write the pass rate into "
-        "meta.pass_rate. Keep the problems whose number of correct replies is within bounds.",
-        epilog=_EXAMPLES,
-    )
-
-
+@command(
+    "difficulty",
+    help="measure a model's pass rate on each problem; keep those that are solved sometimes",
+    description="Sample n replies to every problem, judge them, and write the pass rate into "
+    "meta.pass_rate. Keep the problems whose number of correct replies is within bounds.",
+    epilog=_EXAMPLES,
+)
 def difficulty(
     files: StepFiles,
     rating: Rating,

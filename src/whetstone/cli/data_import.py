@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from whetstone.cli.data_prepare import PrepareFiles, run_prepare
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.core.errors import UserError, did_you_mean
 from whetstone.core.flag import Flag
 from whetstone.core.outputs import check_outputs, write_file
@@ -75,18 +75,12 @@ class ImportedTable(Section):
     replace: Annotated[bool, Flag("replace existing outputs")] = False
 
 
-def add_action(actions: Any) -> None:
-    """Declare the action."""
-    add_command(
-        actions,
-        "import",
-        run_import,
-        help="read problems from a table with any columns: CSV, JSON Lines, Parquet, or a dataset of the hub",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-    )
-
-
+@command(
+    "import",
+    help="read problems from a table with any columns: CSV, JSON Lines, Parquet, or a dataset of the hub",
+    description=_DESCRIPTION,
+    epilog=_EXAMPLES,
+)
 def run_import(table: ImportedTable, plan: ImportSettings) -> int:
     """Show what the rows become, and write the dataset. Raises UserError for an unknown column."""
     map_file = f"{table.out}.map.yaml" if table.out else None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.core.flag import Flag
 from whetstone.core.outputs import check_outputs
 from whetstone.core.progress import Progress
@@ -45,18 +45,12 @@ class PrepareFiles(Section):
     replace: Annotated[bool, Flag("replace an existing output")] = False
 
 
-def add_action(actions: Any) -> None:
-    """Declare the action."""
-    add_command(
-        actions,
-        "prepare",
-        run_prepare,
-        help="import public datasets into one dataset of problems, with a data card",
-        description=_PREPARE,
-        epilog=_EXAMPLES,
-    )
-
-
+@command(
+    "prepare",
+    help="import public datasets into one dataset of problems, with a data card",
+    description=_PREPARE,
+    epilog=_EXAMPLES,
+)
 def run_prepare(plan: PreparationPlan, files: PrepareFiles) -> int:
     """Import sources into a dataset."""
     out, requests = Path(files.out), plan.requests()

@@ -15,7 +15,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.core.errors import UserError, did_you_mean
 from whetstone.core.flag import Flag
 from whetstone.core.problem import (
@@ -60,16 +60,10 @@ class _ShownSet(Section):
     id: Annotated[str | None, Flag("the problem, or the source, to show in full", "ID")] = None
 
 
-def add_action(actions: Any) -> None:
-    """Declare the action."""
-    add_command(
-        actions,
-        "show",
-        show,
-        help="list a set or the public datasets, show one problem in full, or print the schema of problems",
-    )
-
-
+@command(
+    "show",
+    help="list a set or the public datasets, show one problem in full, or print the schema of problems",
+)
 def show(shown: _ShownSet) -> int:
     """List a set while it is read, or show one problem. Raises UserError for an unknown id."""
     if shown.name == "schema":

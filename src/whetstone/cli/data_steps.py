@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from rich.console import Console
@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from whetstone.cli.data_show import SET_HELP
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.core.flag import Flag
 from whetstone.core.outputs import write_file
 from whetstone.core.problem import Problem
@@ -67,39 +67,15 @@ class Report(Section):
     report: Annotated[NonEmpty | None, Flag("also write all findings to this file, as JSON", "FILE")] = None
 
 
-def add_actions(actions: Any) -> None:
-    """Declare the actions."""
-    add_command(
-        actions,
-        "dedupe",
-        dedupe,
-        help="drop duplicate problems, also across sources",
-        description="Drop duplicates: problems with the same statement, the same tests, or a similar "
-        "statement (and a common test case, or the same words). The problem with more tests is "
-        "kept; then the one with a checker, with references, of the earlier source, with the "
-        "smaller id. Problems with similar statements and another meaning, such as templates "
-        "with other numbers, are kept and marked.",
-    )
-    add_command(
-        actions,
-        "decontaminate",
-        decontaminate,
-        help="drop problems that a benchmark contains",
-        description="Drop problems that occur in the benchmarks of later evaluations. Every decision names "
-        "the benchmark, the rule and the measured similarity.",
-        epilog=_DECONTAMINATE,
-    )
-    add_command(
-        actions,
-        "select",
-        run_select,
-        help="filter problems, limit their tests, take a random sample, order them",
-        description="Keep the problems that match, limit the tests of each, and order the problems. Random "
-        "choices are seeded.",
-        epilog=_SELECT,
-    )
-
-
+@command(
+    "dedupe",
+    help="drop duplicate problems, also across sources",
+    description="Drop duplicates: problems with the same statement, the same tests, or a similar "
+    "statement (and a common test case, or the same words). The problem with more tests is "
+    "kept; then the one with a checker, with references, of the earlier source, with the "
+    "smaller id. Problems with similar statements and another meaning, such as templates "
+    "with other numbers, are kept and marked.",
+)
 def dedupe(files: StepFiles, settings: Deduplication) -> int:
     """Drop duplicates."""
     files.check()
@@ -111,6 +87,13 @@ def dedupe(files: StepFiles, settings: Deduplication) -> int:
     return 0
 
 
+@command(
+    "decontaminate",
+    help="drop problems that a benchmark contains",
+    description="Drop problems that occur in the benchmarks of later evaluations. Every decision names "
+    "the benchmark, the rule and the measured similarity.",
+    epilog=_DECONTAMINATE,
+)
 def decontaminate(files: StepFiles, settings: Decontamination, report: Report) -> int:
     """Drop problems that benchmarks contain. Raises UserError for unreadable benchmarks."""
     console, against = Console(), settings.against
@@ -130,6 +113,13 @@ def decontaminate(files: StepFiles, settings: Decontamination, report: Report) -
     return 0
 
 
+@command(
+    "select",
+    help="filter problems, limit their tests, take a random sample, order them",
+    description="Keep the problems that match, limit the tests of each, and order the problems. Random "
+    "choices are seeded.",
+    epilog=_SELECT,
+)
 def run_select(files: StepFiles, selection: Selection) -> int:
     """Select problems and tests."""
     files.check()

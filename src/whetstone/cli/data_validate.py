@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from whetstone.cli.data_show import SET_HELP
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.cli.judge_options import JudgeMachine
 from whetstone.core.flag import Flag
 from whetstone.core.problem import Problem
@@ -53,21 +53,15 @@ class ValidateFiles(Section):
             check_step(self.set, self.out, replace=self.replace)
 
 
-def add_action(actions: Any) -> None:
-    """Declare the action."""
-    add_command(
-        actions,
-        "validate",
-        validate,
-        help="judge references, wrong programs and mutants; report faulty problems, keep valid ones",
-        description="Run the references, known wrong programs, mutants of a reference and programs that "
-        "solve nothing against the tests, and check the statement and the tests. Report the "
-        "faulty problems, or write the valid ones to --out, with a decision and a reason for "
-        "each problem.",
-        epilog=_EXAMPLES + "\n".join(f"  {name:26}{r.treatment:6}{r.meaning}" for name, r in REASONS.items()),
-    )
-
-
+@command(
+    "validate",
+    help="judge references, wrong programs and mutants; report faulty problems, keep valid ones",
+    description="Run the references, known wrong programs, mutants of a reference and programs that "
+    "solve nothing against the tests, and check the statement and the tests. Report the "
+    "faulty problems, or write the valid ones to --out, with a decision and a reason for "
+    "each problem.",
+    epilog=_EXAMPLES + "\n".join(f"  {name:26}{r.treatment:6}{r.meaning}" for name, r in REASONS.items()),
+)
 def validate(files: ValidateFiles, policy: Policy, machine: JudgeMachine) -> int:
     """Validate a set.
 

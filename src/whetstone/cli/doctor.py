@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct
 
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
 from whetstone.core.optional_packages import load_part
@@ -64,21 +64,15 @@ class _Examination(Struct, frozen=True, kw_only=True):
     ] = None
 
 
-def add_parser(subparsers: Any) -> None:
-    """Declare the verb."""
-    add_command(
-        subparsers,
-        "doctor",
-        examine_machine,
-        description="Report what works on this machine, what is missing, and the remedy. The command "
-        "starts each isolation tier, attacks the strongest one, and judges a correct, a wrong "
-        "and a cheating program. Exit status 1 means that programs cannot be judged safely "
-        "here.",
-        epilog="examples: whetstone doctor --full; whetstone doctor --attack --fuzz 600; "
-        "whetstone doctor --stress 1000",
-    )
-
-
+@command(
+    "doctor",
+    description="Report what works on this machine, what is missing, and the remedy. The command "
+    "starts each isolation tier, attacks the strongest one, and judges a correct, a wrong "
+    "and a cheating program. Exit status 1 means that programs cannot be judged safely "
+    "here.",
+    epilog="examples: whetstone doctor --full; whetstone doctor --attack --fuzz 600; "
+    "whetstone doctor --stress 1000",
+)
 def examine_machine(args: _Examination) -> int:
     """Run the verb. Returns 0 if programs can be judged here, otherwise 1."""
     if args.full + args.attack + (args.stress is not None) > 1:

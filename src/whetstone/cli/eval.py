@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from whetstone.cli.eval_tasks import measure_benchmarks
-from whetstone.cli.flags import add_command, set_command
+from whetstone.cli.flags import add_commands, command, set_command
 from whetstone.cli.package_commands import add_package_actions
 from whetstone.core.flag import Flag
 
@@ -69,25 +70,11 @@ def add_parser(subparsers: Any) -> None:
     )
     set_command(parser, measure_benchmarks)
     actions = parser.add_subparsers(dest="action", metavar="compare | rejudge | rating | watch")
-    add_command(
-        actions,
-        "watch",
-        watch_run,
-        help="evaluate a run's checkpoints in another process",
-        description=_WATCH,
-    )
-    add_command(actions, "compare", compare, help="paired difference of two evaluations, with its interval")
+    add_commands(actions, sys.modules[__name__])
     add_package_actions(actions, "eval")
 
 
-def compare(evaluations: _ComparedEvaluations) -> int:
-    """Compare two evaluations."""
-    from whetstone.evaluate.tables import print_comparison
-
-    print_comparison(evaluations.a, evaluations.b, list_problems=evaluations.list)
-    return 0
-
-
+@command("watch", help="evaluate a run's checkpoints in another process", description=_WATCH)
 def watch_run(watched: _WatchedRun) -> int:
     """Evaluate the checkpoints of a run."""
     from rich.console import Console
@@ -98,4 +85,13 @@ def watch_run(watched: _WatchedRun) -> int:
     with Display(Console()) as display:
         count = watch(Path(watched.run), display, threads=watched.threads, parent=watched.parent)
         display.log(f"{watched.run}: checkpoints evaluated: {count}")
+    return 0
+
+
+@command("compare", help="paired difference of two evaluations, with its interval")
+def compare(evaluations: _ComparedEvaluations) -> int:
+    """Compare two evaluations."""
+    from whetstone.evaluate.tables import print_comparison
+
+    print_comparison(evaluations.a, evaluations.b, list_problems=evaluations.list)
     return 0

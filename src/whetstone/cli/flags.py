@@ -1,7 +1,7 @@
 """Command-line flags from settings classes: a class declares its options once, for YAML files and for flags.
 
 A command is a function whose parameters are settings classes: pydantic sections, or msgspec structs where
-the import of pydantic would cost too much. ``add_command`` adds a flag for every field of these classes, and
+the import of pydantic would cost too much. ``command`` adds a flag for every field of these classes, and
 ``bound_command`` returns the function with the validated settings.
 """
 
@@ -11,7 +11,18 @@ import argparse
 import types
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -19,6 +30,9 @@ from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
 
 _UNION = (Union, types.UnionType)
+_Command = TypeVar("_Command", bound=Callable[..., int])
+# The functions that declare the commands of each module.
+_COMMANDS: dict[str, list[Callable[[Any], object]]] = {}
 
 
 class _Field(NamedTuple):
@@ -56,6 +70,26 @@ def add_command(
     )
     set_command(parser, run)
     return parser
+
+
+def command(
+    name: str, *, help: str = "", description: str = "", epilog: str = ""
+) -> Callable[[_Command], _Command]:
+    """Mark a function as a command of its module, which ``add_commands`` declares."""
+
+    def mark(run: _Command) -> _Command:
+        declare = partial(add_command, name=name, run=run, help=help, description=description, epilog=epilog)
+        _COMMANDS.setdefault(run.__module__, []).append(declare)
+        return run
+
+    return mark
+
+
+def add_commands(actions: Any, *modules: types.ModuleType) -> None:
+    """Declare the commands of modules, in the order of their definition."""
+    for module in modules:
+        for declare in _COMMANDS[module.__name__]:
+            declare(actions)
 
 
 def set_command(parser: argparse.ArgumentParser, run: Callable[..., int]) -> None:

@@ -6,11 +6,11 @@ import json
 import shlex
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Struct
 
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
 
@@ -25,19 +25,13 @@ class _NewProject(Struct, frozen=True, kw_only=True):
     folder: Annotated[str, Flag("the folder to write: a new or an empty one", "FOLDER", positional=True)]
 
 
-def add_parser(subparsers: Any) -> None:
-    """Declare the verb."""
-    add_command(
-        subparsers,
-        "init",
-        write_project,
-        description="Write a folder to start from: a recipe that trains a tiny model on a CPU in minutes, an "
-        "environment and a reward of your own, problems, and tests of all of them. Then print the commands "
-        "that use it.",
-        epilog="example: whetstone init my-project",
-    )
-
-
+@command(
+    "init",
+    description="Write a folder to start from: a recipe that trains a tiny model on a CPU in minutes, an "
+    "environment and a reward of your own, problems, and tests of all of them. Then print the commands "
+    "that use it.",
+    epilog="example: whetstone init my-project",
+)
 def write_project(args: _NewProject) -> int:
     """Run the verb. Raises UserError for a folder that cannot be written or is not empty."""
     folder = Path(args.folder)

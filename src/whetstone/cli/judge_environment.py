@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Struct
 
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
 from whetstone.judge.environments.environment import DEFAULT, environment_named, named_environments
@@ -54,18 +54,12 @@ class _EnvironmentAction(Struct, frozen=True, kw_only=True):
     ] = ""
 
 
-def add_action(actions: Any) -> None:
-    """Declare the action."""
-    add_command(
-        actions,
-        "environment",
-        run_environment,
-        help="the packages that programs may import: create, list, show, remove",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-    )
-
-
+@command(
+    "environment",
+    help="the packages that programs may import: create, list, show, remove",
+    description=_DESCRIPTION,
+    epilog=_EPILOG,
+)
 def run_environment(options: _EnvironmentAction) -> int:
     """Run the action. Raises UserError for a missing name or missing packages."""
     from rich.console import Console

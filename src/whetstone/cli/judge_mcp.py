@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import signal
-from typing import Any
 
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.cli.judge_options import JudgeMachine
 from whetstone.integrations.tool_limits import ToolCallLimits
 
 
-def add_action(actions: Any) -> None:
-    """Declare the action."""
-    add_command(
-        actions,
-        "mcp",
-        run_mcp,
-        help="serve the judge to agents, over standard input and output (MCP)",
-        description="Serve two tools of the Model Context Protocol over standard input and output: "
-        "`judge_program` judges a program against tests, `run_program` runs one. An agent's host starts this "
-        "command. A call can ask for less than these limits, never for more. Needs the extra `mcp`.",
-        epilog="example: whetstone judge mcp --workers 2 --max-cpu 5",
-    )
-
-
+@command(
+    "mcp",
+    help="serve the judge to agents, over standard input and output (MCP)",
+    description="Serve two tools of the Model Context Protocol over standard input and output: "
+    "`judge_program` judges a program against tests, `run_program` runs one. An agent's host starts this "
+    "command. A call can ask for less than these limits, never for more. Needs the extra `mcp`.",
+    epilog="example: whetstone judge mcp --workers 2 --max-cpu 5",
+)
 def run_mcp(limits: ToolCallLimits, machine: JudgeMachine) -> int:
     """Serve until the input ends."""
     from whetstone.integrations.mcp_server import serve_stdio

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Struct
 
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.core.flag import Flag
 
 
@@ -24,20 +24,14 @@ class _RewardService(Struct, frozen=True, kw_only=True):
     ] = None
 
 
-def add_action(actions: Any) -> None:
-    """Declare the action."""
-    add_command(
-        actions,
-        "rewards",
-        serve,
-        help="serve rewards of replies over HTTP, for OpenRLHF's --reward.remote_url",
-        description="Answer OpenRLHF's reward requests, by default from this machine only (see --host). "
-        "KEY=VALUE are keys of a recipe (`environment.…`, `judge.…`), and `thinking_opened` and "
-        "`no_reward`.",
-        epilog="example: whetstone judge rewards --port 8090 environment.reward=fraction judge.workers=8",
-    )
-
-
+@command(
+    "rewards",
+    help="serve rewards of replies over HTTP, for OpenRLHF's --reward.remote_url",
+    description="Answer OpenRLHF's reward requests, by default from this machine only (see --host). "
+    "KEY=VALUE are keys of a recipe (`environment.…`, `judge.…`), and `thinking_opened` and "
+    "`no_reward`.",
+    epilog="example: whetstone judge rewards --port 8090 environment.reward=fraction judge.workers=8",
+)
 def serve(service: _RewardService) -> int:
     """Serve until a signal ends it."""
     from whetstone.core.http.settings import Address, read_tokens

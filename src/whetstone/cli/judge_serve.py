@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import Struct, structs
 
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.cli.judge_options import Isolation, Processes
 from whetstone.core.flag import Flag
 from whetstone.core.http.settings import read_tokens
@@ -75,20 +75,14 @@ class _ServiceFlags(Struct, frozen=True, kw_only=True):
         )
 
 
-def add_action(actions: Any) -> None:
-    """Declare the action."""
-    add_command(
-        actions,
-        "serve",
-        run_serve,
-        help="serve the judge over HTTP",
-        description="Serve the judge over HTTP, by default to this machine only (see --host). The "
-        "environment variables HOST, PORT, WORKERS and MAX_MEM (KiB per program, or unlimited) "
-        "set the defaults.",
-        epilog="example: whetstone judge serve --host 0.0.0.0 --token-file tokens.txt",
-    )
-
-
+@command(
+    "serve",
+    help="serve the judge over HTTP",
+    description="Serve the judge over HTTP, by default to this machine only (see --host). The "
+    "environment variables HOST, PORT, WORKERS and MAX_MEM (KiB per program, or unlimited) "
+    "set the defaults.",
+    epilog="example: whetstone judge serve --host 0.0.0.0 --token-file tokens.txt",
+)
 def run_serve(flags: _ServiceFlags, isolation: Isolation, processes: Processes) -> int:
     """Serve until a signal ends it. Returns 0 if all running requests were finished."""
     from whetstone.service.serve import serve

@@ -22,8 +22,8 @@ from whetstone.core.optional_packages import PACKAGE_OF_COMMAND, install_command
 from whetstone.core.outputs import no_room
 from whetstone.engine.torch_environment import bound_kernel_caches, sleep_while_waiting
 
-# The verbs and their descriptions. Each is a module of this package with `add_parser(subparsers)`, or a
-# command of an optional package (`PACKAGE_OF_COMMAND`).
+# The verbs and their descriptions. Each is a module of this package with a `command`, or with `add_parser`
+# that declares several, or a command of an optional package (`PACKAGE_OF_COMMAND`).
 VERBS = {
     "tour": "a demonstration in two minutes: the judge with cheating programs, and a small training run",
     "init": "write a folder to start from: a recipe, parts of your own, problems, tests",
@@ -78,14 +78,20 @@ def build_parser(*verbs: str) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"whetstone {__version__}")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, description in VERBS.items():
-        if name in verbs and name in PACKAGE_OF_COMMAND:
+        if name not in verbs:
+            subparsers.add_parser(name, help=description)
+        elif name in PACKAGE_OF_COMMAND:
             from whetstone.cli.package_commands import add_package_command
 
             add_package_command(subparsers, name)
-        elif name in verbs:
-            importlib.import_module(f"whetstone.cli.{name}").add_parser(subparsers)
         else:
-            subparsers.add_parser(name, help=description)
+            from whetstone.cli.flags import add_commands
+
+            module = importlib.import_module(f"whetstone.cli.{name}")
+            if hasattr(module, "add_parser"):
+                module.add_parser(subparsers)
+            else:
+                add_commands(subparsers, module)
     return parser
 
 

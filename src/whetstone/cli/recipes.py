@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.core.errors import UserError, did_you_mean
 from whetstone.core.flag import Flag
 from whetstone.core.shipped_recipes import about, recipe_file, recipe_text, shipped_names
@@ -30,19 +30,13 @@ class _RecipeListing(Struct, frozen=True, kw_only=True):
     ] = False
 
 
-def add_parser(subparsers: Any) -> None:
-    """Declare the verb."""
-    add_command(
-        subparsers,
-        "recipes",
-        list_shipped,
-        description="List the shipped recipes, or the benchmarks and plans of `whetstone eval`. `whetstone "
-        "train NAME` runs a recipe, and `whetstone data build NAME` builds a data set with "
-        "one. Both accept key=value.",
-        epilog="example: whetstone recipes quickstart > mine.yaml",
-    )
-
-
+@command(
+    "recipes",
+    description="List the shipped recipes, or the benchmarks and plans of `whetstone eval`. `whetstone "
+    "train NAME` runs a recipe, and `whetstone data build NAME` builds a data set with "
+    "one. Both accept key=value.",
+    epilog="example: whetstone recipes quickstart > mine.yaml",
+)
 def list_shipped(args: _RecipeListing) -> int:
     """List what ships with Whetstone, or print one recipe."""
     if args.benchmarks:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
 from whetstone.core.folder_contents import other_folder
@@ -57,23 +57,17 @@ class _Reporting(Struct, frozen=True, kw_only=True):
     ] = 4
 
 
-def add_parser(subparsers: Any) -> None:
-    """Declare the verb."""
-    add_command(
-        subparsers,
-        "report",
-        report,
-        description="Write one self-contained HTML page. For a run, finished or not, it has the result with "
-        "intervals, curves, verdicts, and all rollouts to browse. For an evaluation it has the figures, and "
-        "every problem with its prompt, replies, programs and cases; for two, the problems gained and lost. "
-        "For several runs, it has their curves, their generated tokens, and the paired difference of each to "
-        "the first. "
-        "The page needs no network and no server.",
-        epilog="examples: whetstone report runs/tiny; whetstone report before after --out comparison.html; "
-        "whetstone report runs/quickstart runs/quickstart-ssd",
-    )
-
-
+@command(
+    "report",
+    description="Write one self-contained HTML page. For a run, finished or not, it has the result with "
+    "intervals, curves, verdicts, and all rollouts to browse. For an evaluation it has the figures, and "
+    "every problem with its prompt, replies, programs and cases; for two, the problems gained and lost. "
+    "For several runs, it has their curves, their generated tokens, and the paired difference of each to "
+    "the first. "
+    "The page needs no network and no server.",
+    epilog="examples: whetstone report runs/tiny; whetstone report before after --out comparison.html; "
+    "whetstone report runs/quickstart runs/quickstart-ssd",
+)
 def report(args: _Reporting) -> int:
     """Write the page of a run, of several, of one evaluation, or of two."""
     folders = [args.folder, *args.others]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Struct, structs
 from rich.console import Console
 
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.cli.results import print_results
 from whetstone.core.errors import INTERRUPTED, UserError
 from whetstone.core.flag import Flag
@@ -84,20 +84,14 @@ _ROLES_OF: dict[str, tuple[str, ...]] = {
 }
 
 
-def add_parser(subparsers: Any) -> None:
-    """Declare the verb."""
-    add_command(
-        subparsers,
-        "role",
-        run_role,
-        description="Start one role of a recipe with a section `flow`. `whetstone train` starts all roles "
-        "on one machine; for several machines, start each role on its host, from the same "
-        "recipe. Ctrl-C drains, and a second Ctrl-C ends. The same command resumes. All roles "
-        "need the token, in the variable WHETSTONE_FLOW_TOKEN or in a file.",
-        epilog="example: whetstone role rollout recipes/async-quickstart.yaml --flow http://10.0.0.1:8090",
-    )
-
-
+@command(
+    "role",
+    description="Start one role of a recipe with a section `flow`. `whetstone train` starts all roles "
+    "on one machine; for several machines, start each role on its host, from the same "
+    "recipe. Ctrl-C drains, and a second Ctrl-C ends. The same command resumes. All roles "
+    "need the token, in the variable WHETSTONE_FLOW_TOKEN or in a file.",
+    epilog="example: whetstone role rollout recipes/async-quickstart.yaml --flow http://10.0.0.1:8090",
+)
 def run_role(args: _RoleFlags) -> int:
     """Run a role until a signal ends it or the run is over."""
     args.check()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Struct
 from rich.console import Console
 
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.cli.results import print_results
 from whetstone.cli.tour_parts.programs import STATEMENT, JudgedProgram, judge_programs
 from whetstone.core.errors import UserError
@@ -38,19 +38,13 @@ class _Touring(Struct, frozen=True, kw_only=True):
     judge_only: Annotated[bool, Flag("skip the training")] = False
 
 
-def add_parser(subparsers: Any) -> None:
-    """Declare the verb."""
-    add_command(
-        subparsers,
-        "tour",
-        show_tour,
-        description="Judge a correct, a wrong and some cheating programs, and name the layer that stops each "
-        "cheat. Then train a model of two million parameters from scratch until its reward has risen, and "
-        "write the report. It takes about two minutes on two cores. Each tour starts from the beginning.",
-        epilog="example: whetstone tour --out runs/tour-1 seed=1",
-    )
-
-
+@command(
+    "tour",
+    description="Judge a correct, a wrong and some cheating programs, and name the layer that stops each "
+    "cheat. Then train a model of two million parameters from scratch until its reward has risen, and "
+    "write the report. It takes about two minutes on two cores. Each tour starts from the beginning.",
+    epilog="example: whetstone tour --out runs/tour-1 seed=1",
+)
 def show_tour(args: _Touring) -> int:
     """Run the verb. Raises UserError if the judge does not work correctly on this machine."""
     folder, console = Path(args.out), Console(highlight=False)

@@ -9,12 +9,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Struct
 from rich.console import Console
 
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.cli.results import print_results
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
@@ -60,18 +60,12 @@ class _Training(Struct, frozen=True, kw_only=True):
     ] = False
 
 
-def add_parser(subparsers: Any) -> None:
-    """Declare the verb."""
-    add_command(
-        subparsers,
-        "train",
-        train_recipe,
-        description="Train a model with a recipe. The same command resumes an interrupted run from its "
-        "newest checkpoint.",
-        epilog="example: whetstone train tiny seed=1 out=runs/tiny-1 trainer.steps=50",
-    )
-
-
+@command(
+    "train",
+    description="Train a model with a recipe. The same command resumes an interrupted run from its "
+    "newest checkpoint.",
+    epilog="example: whetstone train tiny seed=1 out=runs/tiny-1 trainer.steps=50",
+)
 def train_recipe(args: _Training) -> int:
     """Run the verb."""
     recipe = load_recipe(args.recipe, args.overrides)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Struct
 
-from whetstone.cli.flags import add_command
+from whetstone.cli.flags import command
 from whetstone.core.errors import UserError
 from whetstone.core.flag import Flag
 
@@ -41,20 +41,14 @@ class _Viewing(Struct, frozen=True, kw_only=True):
     ] = None
 
 
-def add_parser(subparsers: Any) -> None:
-    """Declare the verb."""
-    add_command(
-        subparsers,
-        "view",
-        view,
-        description="Serve a page of the runs, evaluations and data sets in folders, by default to this "
-        "machine only (see --host). It is updated while they are written, and shows curves, "
-        "verdicts, every rollout and reply, and what each role of a run waits for. The command "
-        "changes no file.",
-        epilog="examples: whetstone view runs; whetstone view runs/async-quickstart --text",
-    )
-
-
+@command(
+    "view",
+    description="Serve a page of the runs, evaluations and data sets in folders, by default to this "
+    "machine only (see --host). It is updated while they are written, and shows curves, "
+    "verdicts, every rollout and reply, and what each role of a run waits for. The command "
+    "changes no file.",
+    epilog="examples: whetstone view runs; whetstone view runs/async-quickstart --text",
+)
 def view(args: _Viewing) -> int:
     """Serve until a signal ends it, or print the state of the roles of a run."""
     if args.text:
