@@ -68,11 +68,10 @@ class IcePop(Section):
         return rho.masked_fill(masked, 0.0), {"importance": rho, "importance_masked": masked}
 
 
-def _by_name(value: Any) -> Any:
-    return {"kind": value} if isinstance(value, str) else value
-
-
-Correction = Annotated[Annotated[TIS | IcePop, Field(discriminator="kind")] | None, BeforeValidator(_by_name)]
+Correction = Annotated[
+    Annotated[TIS | IcePop, Field(discriminator="kind")] | None,
+    BeforeValidator(lambda value: {"kind": value} if isinstance(value, str) else value),
+]
 """``tis``, ``icepop``, or either with its settings; null is none."""
 
 
@@ -81,11 +80,7 @@ PRESETS = "whetstone.algorithm.presets"
 _Loss = TypeVar("_Loss", bound=Callable[..., Any])
 
 
-def _off(value: object) -> object:
-    return 0 if value is None else value
-
-
-_OrOff = BeforeValidator(_off)
+_OrOff = BeforeValidator(lambda value: 0 if value is None else value)
 # What 0 or false switches off, null does, too.
 Coefficient = Annotated[NonNegative, _OrOff]
 NaturalOrOff = Annotated[Natural, _OrOff]

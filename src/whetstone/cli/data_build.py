@@ -102,7 +102,8 @@ def build(
     reads = [file, *(place_of(name) for name in set_names if name)]
     # All outputs and inputs are checked before the first step, because a pipeline may run for hours.
     check_outputs(check_destination(out), *splits, inputs=reads, replace=replace)
-    _check_inputs(file, pipeline)
+    if missing := list(_missing_inputs(pipeline)):
+        raise UserError(f"{file}: inputs are missing, and nothing was started:\n  " + "\n  ".join(missing))
     work = out.with_name(f"{out.name}.steps")  # the outputs of the steps stay next to the dataset
     console = Console()
     # Locked: a second build of this dataset would write the same folders.
@@ -154,14 +155,8 @@ def _run_step(stage: BuildStage, source: str, out: str, workers: int) -> None:
             raise TypeError(f"no step has settings of type {type(stage.settings).__name__}")
 
 
-def _check_inputs(file: str, pipeline: Pipeline) -> None:
-    """Raise UserError that names every missing input of the pipeline, each with its remedy."""
-    missing = list(_missing_inputs(pipeline))
-    if missing:
-        raise UserError(f"{file}: inputs are missing, and nothing was started:\n  " + "\n  ".join(missing))
-
-
 def _missing_inputs(pipeline: Pipeline) -> Iterator[str]:
+    """Yield every missing input of the pipeline with its remedy."""
     if pipeline.start is not None:
         yield from _loading_error("start", lambda: next(open_problems(str(pipeline.start)), None))
     for name, at in pipeline.prepare.sources.items() if pipeline.prepare else ():

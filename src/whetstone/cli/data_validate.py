@@ -76,8 +76,10 @@ def validate(files: ValidateFiles, policy: Policy, machine: JudgeMachine) -> int
 
         def watch(problem: Problem, outcome: ValidationOutcome) -> None:
             validating.advance()
-            if files.out is None or shared.problems <= _MOST_LISTED:
-                _print_flags(outcome, console)
+            shown = outcome.flags if files.out is None or shared.problems <= _MOST_LISTED else ()
+            for flag in (flag for flag in shown if flag.reason in FAILS_CHECK):
+                line = Text.assemble((outcome.problem_id, "bold"), f": {flag.reason}: {flag.detail}")
+                console.print(line, soft_wrap=True)
 
         with machine.judge() as judge:
             try:
@@ -99,13 +101,6 @@ def validate(files: ValidateFiles, policy: Policy, machine: JudgeMachine) -> int
     if files.out is None:
         return 1 if tally.amiss else 0
     return 1 if tally.kept_amiss or not tally.kept else 0
-
-
-def _print_flags(outcome: ValidationOutcome, console: Console) -> None:
-    for flag in outcome.flags:
-        if flag.reason in FAILS_CHECK:
-            line = Text.assemble((outcome.problem_id, "bold"), f": {flag.reason}: {flag.detail}")
-            console.print(line, soft_wrap=True)
 
 
 def _print_summary(tally: ValidationTally, console: Console) -> None:

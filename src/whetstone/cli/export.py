@@ -54,7 +54,13 @@ def export_model(options: _Exporting) -> int:
             raise UserError(
                 f"{source}: a checkpoint of a run; --revision and --dtype are for a hub id or another model"
             )
-        _export_checkpoint(source, out)
+        check_outputs(out, inputs=[source], replace=None)
+        # Imported here so that the command line starts without torch.
+        from whetstone.run.export import export
+
+        checkpoint = export(source, out)
+        size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file())
+        print(f"{out}: the model of {checkpoint}, {size / 1e6:.0f} MB")
     return 0
 
 
@@ -64,16 +70,6 @@ def _is_model(source: Path) -> bool:
         # A checkpoint has a model config too, but only a checkpoint has a manifest.
         return not (source / "manifest.json").is_file()
     return not source.exists() and not source.parent.is_dir()
-
-
-def _export_checkpoint(checkpoint: Path, out: Path) -> None:
-    check_outputs(out, inputs=[checkpoint], replace=None)
-    # Imported here so that the command line starts without torch.
-    from whetstone.run.export import export
-
-    source = export(checkpoint, out)
-    size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file())
-    print(f"{out}: the model of {source}, {size / 1e6:.0f} MB")
 
 
 def convert(src: str, dst: Path, dtype: str, revision: str | None) -> None:

@@ -116,20 +116,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _discard_output(2)
 
 
-def _allow_open_files() -> None:
-    """Raise the soft limit on open files: 64 Python sessions alone need about 1000."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
 def _run(argv: Sequence[str]) -> int:
     args = parse_arguments(argv)
     # Both functions set environment variables that torch reads when it is imported.
     bound_kernel_caches()
     sleep_while_waiting()  # otherwise waiting torch threads occupy the cores of the judge's workers
-    _allow_open_files()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     if sys.stderr.isatty() and os.environ.get("RANK", "0") == "0":
         sys.meta_path.insert(0, _LoadingNotice())
     from whetstone.cli.flags import bound_command  # imported by every verb, but not needed for `--version`

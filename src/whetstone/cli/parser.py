@@ -97,14 +97,11 @@ class Parser(argparse.ArgumentParser):
         for word in own if "-" in self.prefix_chars else ():
             name = word.partition("=")[0]
             if name.startswith("--"):
-                self._check_option(name)
+                known = self._option_string_actions
+                # argparse accepts the start of an option.
+                if not any(option.startswith(name) for option in known):
+                    self.error(f"there is no option `{name}`{did_you_mean(name, known)}")
         return super().parse_known_args(words, namespace)
-
-    def _check_option(self, name: str) -> None:
-        known = self._option_string_actions
-        # argparse accepts the start of an option.
-        if not any(option.startswith(name) for option in known):
-            self.error(f"there is no option `{name}`{did_you_mean(name, known)}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:

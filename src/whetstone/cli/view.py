@@ -52,7 +52,12 @@ class _Viewing(Struct, frozen=True, kw_only=True):
 def view(args: _Viewing) -> int:
     """Serve until a signal ends it, or print the state of the roles of a run."""
     if args.text:
-        return _print_roles(args)
+        from whetstone.run.roles.status import status_lines
+
+        if len(args.folders) != 1:
+            raise UserError("--text is for one run: whetstone view RUN --text")
+        print(*status_lines(Path(args.folders[0]), args.flow), sep="\n")
+        return 0
     # Imported here: `view --text` needs no web server.
     from whetstone.core.addresses import host_port
     from whetstone.core.http.settings import Address, read_tokens
@@ -65,16 +70,6 @@ def view(args: _Viewing) -> int:
         _role_lines,
         on_listening=lambda host, port: print(f"http://{host_port(host, port)}/", flush=True),
     )
-    return 0
-
-
-def _print_roles(args: _Viewing) -> int:
-    from whetstone.run.roles.status import status_lines
-
-    if len(args.folders) != 1:
-        raise UserError("--text is for one run: whetstone view RUN --text")
-    for line in status_lines(Path(args.folders[0]), args.flow):
-        print(line)
     return 0
 
 

@@ -66,7 +66,11 @@ class RayDriver:
         self._on_node: Any = strategies.NodeAffinitySchedulingStrategy
         quiet = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
         try:
-            _check_address(address)
+            if address != AUTO:
+                host, _, port = address.rpartition(":")
+                if not (host and port.isdigit()):
+                    raise ValueError("expected HOST:PORT")
+                socket.create_connection((host, int(port)), _CONNECT_S).close()
             self._ray.init(address=address, **quiet)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             reason = " ".join(str(error).split())[:_MOST_REASON]
@@ -134,15 +138,6 @@ class RayActor:
         """Kill the actor."""
         with contextlib.suppress(Exception):  # the actor or the whole cluster is already gone
             self._ray.kill(self._actor, no_restart=True)
-
-
-def _check_address(address: str) -> None:
-    """Raise OSError or ValueError if nothing listens there, because Ray itself would retry for minutes."""
-    if address != AUTO:
-        host, _, port = address.rpartition(":")
-        if not (host and port.isdigit()):
-            raise ValueError("expected HOST:PORT")
-        socket.create_connection((host, int(port)), _CONNECT_S).close()
 
 
 def _short_reason(error: Exception) -> str:

@@ -98,7 +98,12 @@ class Sample(Struct, frozen=True):
     supports: list[list[int]] = []
 
     def __post_init__(self) -> None:
-        self._convert_numbers()
+        # The scalars of other libraries that an environment computed become floats.
+        if type(self.reward) not in (float, NoneType):
+            structs.force_setattr(self, "reward", _float_of("the reward", self.reward))
+        if not all(type(value) in (float, int) for value in self.metrics.values()):
+            metrics = {name: _float_of(f"the metric `{name}`", value) for name, value in self.metrics.items()}
+            structs.force_setattr(self, "metrics", metrics)
         if not len(self.response_ids) == len(self.logprobs) == len(self.versions):
             raise ValueError(
                 f"{len(self.response_ids)} tokens, {len(self.logprobs)} log-probs, "
@@ -109,14 +114,6 @@ class Sample(Struct, frozen=True):
         edges = [edge for span in self.given for edge in span]
         if edges != sorted(set(edges)) or (edges and not 0 <= edges[0] < edges[-1] <= len(self.response_ids)):
             raise ValueError(f"spans {self.given} in a reply of {len(self.response_ids)} tokens")
-
-    def _convert_numbers(self) -> None:
-        """Replace the scalars of other libraries that an environment computed by floats."""
-        if type(self.reward) not in (float, NoneType):
-            structs.force_setattr(self, "reward", _float_of("the reward", self.reward))
-        if not all(type(value) in (float, int) for value in self.metrics.values()):
-            metrics = {name: _float_of(f"the metric `{name}`", value) for name, value in self.metrics.items()}
-            structs.force_setattr(self, "metrics", metrics)
 
     def written(self) -> list[bool]:
         """Return for each token of ``response_ids`` whether the model generated it."""

@@ -104,12 +104,8 @@ def stream_seed(*parts: object) -> int:
     return random.Random("/".join(map(str, parts))).getrandbits(63)
 
 
-def _quote(key: str) -> str:
-    return f"`{key}`"
-
-
 def read_settings(
-    kind: type[AnySection], values: object, *, where: str = "", name: Callable[[str], str] = _quote
+    kind: type[AnySection], values: object, *, where: str = "", name: Callable[[str], str] = "`{}`".format
 ) -> AnySection:
     """Return ``values`` as settings of ``kind``.
 

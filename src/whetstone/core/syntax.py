@@ -100,7 +100,10 @@ def parse_expression(source: str) -> ast.expr:
 def symbols(source: str) -> symtable.SymbolTable:
     """Return the symbol table of a text. Raises NotPython."""
     check_cost(source)
-    _check_scopes(source)
+    # CPython copies the names of the surrounding functions for each scope in them, in quadratic time.
+    scopes = sum(1 for _ in _SCOPES.finditer(source))
+    if scopes * len(source) > _MOST_COPIES and scopes * len(set(_NAMES.findall(source))) > _MOST_COPIES:
+        raise NotPython(f"the text has more than {_MOST_COPIES} pairs of a name and a scope")
     with _raise_not_python(), parsing():
         return symtable.symtable(source, "<test>", "exec")
 
@@ -112,23 +115,13 @@ def check_cost(source: str) -> None:
     if dotted and any(words.count(".") > _MOST_PARTS for words in _NOT_A_NAME.split(source)):
         raise NotPython(f"a name has more than {_MOST_PARTS} parts")
     # Before Python 3.12 it reads an f-string up to a field again for each of its fields.
-    if source.count("{") > _MOST_FIELDS and any(map(_has_many_fields, _STRINGS.finditer(source))):
+    if source.count("{") > _MOST_FIELDS and any(
+        string[1] is not None and string[0].count("{") > _MOST_FIELDS for string in _STRINGS.finditer(source)
+    ):
         raise NotPython(f"an f-string has more than {_MOST_FIELDS} fields")
     # It normalizes names, which sorts the combining marks behind a letter by insertion.
     if not source.isascii() and any(map(_has_many_marks, _BEYOND_ASCII.findall(source))):
         raise NotPython(f"a letter has more than {_MOST_MARKS} combining marks")
-
-
-def _check_scopes(source: str) -> None:
-    """Raise NotPython for text whose symbol table takes quadratic time."""
-    # CPython copies the names of the surrounding functions for each scope in them.
-    scopes = sum(1 for _ in _SCOPES.finditer(source))
-    if scopes * len(source) > _MOST_COPIES and scopes * len(set(_NAMES.findall(source))) > _MOST_COPIES:
-        raise NotPython(f"the text has more than {_MOST_COPIES} pairs of a name and a scope")
-
-
-def _has_many_fields(string: re.Match[str]) -> bool:
-    return string[1] is not None and string[0].count("{") > _MOST_FIELDS
 
 
 def _has_many_marks(text: str) -> bool:

@@ -159,13 +159,13 @@ def read_request(data: bytes) -> ChatRequest:
         parse_calls=bool(tools) and body.tool_choice != "none",
         stream=body.stream is True,
         usage=body.stream_options is not None and body.stream_options.include_usage is True,
-        ignored=[name for name in ignored if _fits_header(name)][:_MOST_IGNORED],
+        ignored=[
+            name
+            for name in ignored
+            # Another name could end the header of the response that names it.
+            if len(name) <= _LONGEST_IGNORED and name.isascii() and name.isidentifier()
+        ][:_MOST_IGNORED],
     )
-
-
-def _fits_header(name: str) -> bool:
-    """Return whether a header of the response may have a field's name. Other names could end the header."""
-    return len(name) <= _LONGEST_IGNORED and name.isascii() and name.isidentifier()
 
 
 def _fault_of_text(data: bytes) -> str:

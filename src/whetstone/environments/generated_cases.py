@@ -76,7 +76,9 @@ def read_cases(text: str, problem: Problem, *, count: int, most_bytes: int) -> G
         raise InvalidCases("form") from None
     if sum(map(len, written)) > most_bytes:
         raise InvalidCases("size")
-    if len({_input_key(case_input) for case_input, _ in pairs}) < len(pairs):
+    inputs = [given for given, _ in pairs]
+    keys = [" ".join(i.split()) if isinstance(i, str) else json.dumps(i, sort_keys=True) for i in inputs]
+    if len(set(keys)) < len(keys):
         raise InvalidCases("repeated")
     if any(contains_example(problem.statement, case_input, expected) for case_input, expected in pairs):
         raise InvalidCases("shown")
@@ -161,14 +163,6 @@ def nesting_depth(value: Any) -> int:
                 inner += cast("list[Any]", item)
         depth, level = depth + bool(inner), inner
     return depth
-
-
-def _input_key(case_input: Any) -> str:
-    return (
-        " ".join(case_input.split())
-        if isinstance(case_input, str)
-        else json.dumps(case_input, sort_keys=True)
-    )
 
 
 def _stdin(pairs: Sequence[tuple[Any, Any]]) -> StdinTests:

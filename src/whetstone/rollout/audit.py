@@ -38,7 +38,7 @@ class _OutcomeTally(Struct):
         self.scored += len(scored)
         self.reward += sum(scored)
         for length in lengths:
-            bin_ = _length_bin(length)
+            bin_ = 1 + int(_BINS_PER_OCTAVE * math.log2(length)) if length else 0
             self.lengths[bin_] = self.lengths.get(bin_, 0) + 1
         for counts, name in ((self.sources, facts.source), (self.difficulties, facts.difficulty)):
             counts[name] = counts.get(name, 0) + 1
@@ -124,10 +124,6 @@ def _means(name: str, tally: _OutcomeTally) -> dict[str, float]:
         if mean is not None:
             found[f"audit/{name}/{quantity}"] = mean
     return found
-
-
-def _length_bin(length: int) -> int:
-    return 1 + int(_BINS_PER_OCTAVE * math.log2(length)) if length else 0
 
 
 def _shift(all_: dict[int, int], some: dict[int, int]) -> float:

@@ -64,7 +64,11 @@ class LocalFlow:
         rounds. The batch may still be short or empty; ``dropped`` then has the counts. Raises RuntimeError if
         the engine serves another version.
         """
-        self._check_version(version)
+        # The loss assumes that the replies were sampled with the weights that it is about to change, or with
+        # those of the start. A failed weight update would not be noticed anywhere else.
+        expected, served = 0 if self._spec.samples_with_start else version, self._replies.version
+        if expected != served:
+            raise RuntimeError(f"asked for weights {expected}, the engine serves {served}")
         kept: list[Group] = []
         sampled: list[Group] = []
         dropped: Counter[str] = Counter()
@@ -87,14 +91,6 @@ class LocalFlow:
             self._ledger.train(generated, zip(facts, reasons, strict=True))
         # The dropped groups are returned too: rollouts and metrics report everything that was sampled.
         return FlowBatch(Batch(kept, dict(dropped)), sampled)
-
-    def _check_version(self, version: int) -> None:
-        """Raise RuntimeError if the engine serves another version."""
-        # The loss assumes that the replies were sampled with the weights that it is about to change, or with
-        # those of the start. A failed weight update would not be noticed anywhere else.
-        expected, served = 0 if self._spec.samples_with_start else version, self._replies.version
-        if expected != served:
-            raise RuntimeError(f"asked for weights {expected}, the engine serves {served}")
 
     async def _sample_round(self, drawn: Sequence[tuple[int, Problem]]) -> list[_SampledDraw]:
         """Return the groups of each drawn prompt in draw order, whichever process samples it.

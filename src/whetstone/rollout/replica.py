@@ -113,7 +113,13 @@ class RolloutReplica:
             # Callers handle UserError. The other exceptions follow from the first one.
             raise several.exceptions[0] from None
         finally:
-            await self._leave()
+            try:
+                async with asyncio.timeout(_LEAVE_S):
+                    await self._give_back([], "the replica stops", leaves=True)
+            except (UserError, TimeoutError) as error:
+                self._log(
+                    f"could not tell the flow that this replica stops ({error}); its leases will time out"
+                )
 
     async def _request_leases(self, tasks: asyncio.TaskGroup) -> None:
         """Keep one long poll open, which the flow answers when there are new leases or weights."""
@@ -200,10 +206,3 @@ class RolloutReplica:
         await self._flow.give_back(
             LeasesReturned(self.name, serials, reason, leaves, self._incarnation, progress)
         )
-
-    async def _leave(self) -> None:
-        try:
-            async with asyncio.timeout(_LEAVE_S):
-                await self._give_back([], "the replica stops", leaves=True)
-        except (UserError, TimeoutError) as error:
-            self._log(f"could not tell the flow that this replica stops ({error}); its leases will time out")

@@ -235,14 +235,6 @@ def _info_name(item: ast.withitem) -> str | None:
             return None
 
 
-def _check_call(name: str, keywords: list[ast.keyword]) -> None:
-    """Raise Skip for a call of pytest with keywords that the helpers do not have."""
-    given, known = {keyword.arg or "**" for keyword in keywords}, _SUPPORTED[name]
-    odd = given & _UNSUPPORTED_RAISES if known is None else given - known
-    if odd:
-        raise Skip("needs_pytest", f"the tests call pytest.{name} with `{min(odd)}`")
-
-
 def _check_supported(tree: ast.Module) -> None:
     infos = {
         name
@@ -258,7 +250,10 @@ def _check_supported(tree: ast.Module) -> None:
             case ast.Call(func=ast.Attribute(value=ast.Name("pytest"), attr=name), keywords=keywords) if (
                 name in _SUPPORTED
             ):
-                _check_call(name, keywords)
+                given, known = {keyword.arg or "**" for keyword in keywords}, _SUPPORTED[name]
+                odd = given & _UNSUPPORTED_RAISES if known is None else given - known
+                if odd:
+                    raise Skip("needs_pytest", f"the tests call pytest.{name} with `{min(odd)}`")
             case ast.Attribute(value=ast.Name(name), attr=attribute) if (
                 name in infos and attribute not in _INFO_ATTRIBUTES
             ):

@@ -73,7 +73,10 @@ def case_flags(problem: Problem, policy: Policy) -> Iterator[DefectFlag]:
     """Yield the defects that are visible without running a program."""
     yield from _too_large(problem)
     yield from _truncated(problem)
-    yield from _line_ends(problem)
+    if isinstance(problem.tests, StdinTests | InteractiveTests):
+        odd = [n for n, case in enumerate(problem.tests.cases) if plain_lines(case.input) != case.input]
+        if odd:
+            yield DefectFlag("line_ends", describe_cases(odd))
     yield from _repetitions(problem)
     yield from _weak_tests(problem, policy)
     yield from _form_flags(problem)
@@ -103,14 +106,6 @@ def _truncated(problem: Problem) -> Iterator[DefectFlag]:
         ]
         if cut:
             yield DefectFlag("truncated_tests", f'{describe_cases(cut)} with text that ends in "..."')
-
-
-def _line_ends(problem: Problem) -> Iterator[DefectFlag]:
-    """Yield a flag for inputs that the importers would have changed."""
-    if isinstance(problem.tests, StdinTests | InteractiveTests):
-        odd = [n for n, case in enumerate(problem.tests.cases) if plain_lines(case.input) != case.input]
-        if odd:
-            yield DefectFlag("line_ends", describe_cases(odd))
 
 
 def _is_cut_off(text: str) -> bool:

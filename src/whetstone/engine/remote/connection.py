@@ -116,16 +116,13 @@ class StreamAssembler:
             self._usage = event["usage"]
         for choice in event.get("choices") or ():
             if choice.get("index", 0) == 0:
-                self._add_choice(choice)
-
-    def _add_choice(self, choice: dict[str, Any]) -> None:
-        delta = choice.get("delta") or {}
-        pieces = {"text": choice.get("text"), **{name: delta.get(name) for name in _TEXTS}}
-        for name, piece in pieces.items():
-            if isinstance(piece, str):
-                self._texts.setdefault(name, []).append(piece)
-        self._choice |= {name: choice[name] for name in _LAST if choice.get(name) is not None}
-        self._ended = self._ended or choice.get("finish_reason") is not None
+                delta = choice.get("delta") or {}
+                pieces = {"text": choice.get("text"), **{name: delta.get(name) for name in _TEXTS}}
+                for name, piece in pieces.items():
+                    if isinstance(piece, str):
+                        self._texts.setdefault(name, []).append(piece)
+                self._choice |= {name: choice[name] for name in _LAST if choice.get(name) is not None}
+                self._ended = self._ended or choice.get("finish_reason") is not None
 
 
 class IdleTimeout(Exception):

@@ -218,15 +218,6 @@ def _write_and_compare(target: Tensor, weight: WeightValue) -> Tensor:
     return positions
 
 
-def _remove_stale_folders() -> None:
-    """Remove folders of killed processes from memory, since nothing else would."""
-    for folder in _IN_MEMORY.glob(f"{_NAME}*"):
-        pid = folder.name.removeprefix(_NAME).partition("-")[0]
-        gone = pid.isdigit() and not Path(f"/proc/{pid}").exists()
-        if gone and folder.stat().st_uid == os.geteuid():
-            shutil.rmtree(folder, ignore_errors=True)
-
-
 def _temporary_folder(parent_folder: str | None, size: int) -> Path:
     """Create a folder for ``size`` bytes of weights. Raises UserError if it cannot be written."""
     try:
@@ -249,7 +240,11 @@ def _size(model: Any) -> int:
 def _default_parent(size: int) -> Path:
     """Return memory if it has room for two copies, because a file is written before it replaces the old
     one."""
-    _remove_stale_folders()
+    for folder in _IN_MEMORY.glob(f"{_NAME}*"):
+        pid = folder.name.removeprefix(_NAME).partition("-")[0]
+        gone = pid.isdigit() and not Path(f"/proc/{pid}").exists()
+        if gone and folder.stat().st_uid == os.geteuid():
+            shutil.rmtree(folder, ignore_errors=True)
     if _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free > 2 * size:
         return _IN_MEMORY
     return Path(tempfile.gettempdir())

@@ -48,7 +48,12 @@ def _run_unit(source: str, unit: dict[str, Any]) -> list[str]:
     if entry and entry not in scope:
         return ["missing", f"the program defines no `{entry}`"]
     try:
-        _add_imports(scope, unit)
+        for name, (module, attribute) in unit["imports"].items():
+            if name not in scope:
+                imported = importlib.import_module(module)
+                scope[name] = getattr(imported, attribute) if attribute else imported
+        if unit["entry_point"] and "candidate" in unit["free"]:
+            scope["candidate"] = scope[unit["entry_point"]]
         for code in codes:
             exec(code, scope)
         return run_tests(unit, scope, scope["__name__"], partial(_explain, code=unit["code"]))
@@ -56,16 +61,6 @@ def _run_unit(source: str, unit: dict[str, Any]) -> list[str]:
         raise
     except BaseException as error:
         return _explain(error, unit["code"])
-
-
-def _add_imports(scope: dict[str, Any], unit: dict[str, Any]) -> None:
-    """Add the names that the test uses without importing them, as in a separate test process."""
-    for name, (module, attribute) in unit["imports"].items():
-        if name not in scope:
-            imported = importlib.import_module(module)
-            scope[name] = getattr(imported, attribute) if attribute else imported
-    if unit["entry_point"] and "candidate" in unit["free"]:
-        scope["candidate"] = scope[unit["entry_point"]]
 
 
 def _explain(error: BaseException, code: str) -> list[str]:

@@ -57,16 +57,6 @@ def run_tests(unit: dict[str, Any], scope: dict[str, Any], module: str, explain:
     return ["passed", ""]
 
 
-def _check_methods(loader: unittest.TestLoader, case: type[unittest.TestCase]) -> None:
-    """Raise TestCodeError for coroutine and generator methods that a call would not run."""
-    is_async_case = issubclass(case, unittest.IsolatedAsyncioTestCase)
-    for name in loader.getTestCaseNames(case):
-        method = getattr(case, name)
-        lazy = inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)
-        if lazy or (inspect.iscoroutinefunction(method) and not is_async_case):
-            raise TestCodeError(f"calling `{name}` does not run it, so its assertions never ran")
-
-
 def _run_unittests(case_classes: list[type[unittest.TestCase]], explain: Explain) -> list[str]:
     """Run the tests of ``case_classes`` until the first failure.
 
@@ -74,7 +64,12 @@ def _run_unittests(case_classes: list[type[unittest.TestCase]], explain: Explain
     """
     loader = unittest.TestLoader()
     for case in case_classes:
-        _check_methods(loader, case)
+        is_async_case = issubclass(case, unittest.IsolatedAsyncioTestCase)
+        for name in loader.getTestCaseNames(case):
+            method = getattr(case, name)
+            lazy = inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)
+            if lazy or (inspect.iscoroutinefunction(method) and not is_async_case):
+                raise TestCodeError(f"calling `{name}` does not run it, so its assertions never ran")
     suite = unittest.TestSuite(loader.loadTestsFromTestCase(case) for case in case_classes)
     expected = suite.countTestCases()
     if not expected:

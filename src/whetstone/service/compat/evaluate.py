@@ -23,7 +23,6 @@ from whetstone.service.compat.schemas import (
     EvalTestCase,
     RunCodeResponse,
     SubmitRequest,
-    TestConfig,
 )
 from whetstone.service.compat.tables import build_problem, read_table
 from whetstone.service.endpoint_app import EndpointCall, HttpEndpoint
@@ -44,7 +43,13 @@ async def evaluate(call: EndpointCall) -> Response:
 
 async def _evaluate(call: EndpointCall, request: SubmitRequest) -> EvalResult:
     config = request.config
-    _refuse_extract_logic(config)
+    if config.custom_extract_logic:
+        raise RequestRefused(
+            501,
+            "not_served",
+            "custom_extract_logic is code of the client, which this server does not run: extract the program "
+            "in the client and send it in a fence",
+        )
     if not config.language:
         raise bad_request("config.language is missing: the language of the program")
     language = _language_name(config.language)
@@ -152,16 +157,6 @@ def _language_name(name: str) -> str:
         return language_named(name, "the program").name
     except UserError as error:
         raise RequestRefused(422, "unknown_language", str(error)) from None
-
-
-def _refuse_extract_logic(config: TestConfig) -> None:
-    if config.custom_extract_logic:
-        raise RequestRefused(
-            501,
-            "not_served",
-            "custom_extract_logic is code of the client, which this server does not run: extract the program "
-            "in the client and send it in a fence",
-        )
 
 
 def _extract(completion: str, language: str, names: Iterable[str]) -> tuple[str, _Origin]:

@@ -27,7 +27,7 @@ from whetstone.data.builtin import shipped_problems
 from whetstone.engine.loading import save_model
 from whetstone.engine.scratch import architecture_of, build_miniature, build_tokenizer
 from whetstone.evaluate.results import headline_key
-from whetstone.report.metrics import Record, read_metrics
+from whetstone.report.metrics import read_metrics
 from whetstone.run.recipe import Recipe, dump_recipe, model_recipes, stage_recipes
 from whetstone.testing.smoke.scripted_replies import PlantedReplies, planted_replies
 from whetstone.testing.smoke.sets import Build, SmokeSets, smoke_sets
@@ -149,7 +149,11 @@ def prove(recipe: Recipe) -> str:
     others = [*model_recipes(recipe).values()][1:] if ahead else []
     for stage in [*stage_recipes(recipe), *others]:
         folder, steps = stage.run_dir(), stage.trainer.steps
-        records = _read_records(folder)
+        # Evaluations of an asynchronous run run in a process of their own, with a file of their own.
+        separate = folder / "evaluations" / "records.jsonl"
+        records = read_metrics(folder / "metrics.jsonl") + (
+            read_metrics(separate) if separate.exists() else []
+        )
         train = [record for record in records if record["kind"] == "train"]
         _require([r["step"] for r in train] == [*range(1, steps + 1)], folder, "each step was recorded once")
         _require(all(r["loss/updates"] > 0 for r in train), folder, "every step made an update")
@@ -171,12 +175,6 @@ def prove(recipe: Recipe) -> str:
         f"{recipe.trainer.steps} steps{stages} changed the weights, {accepted} programs were accepted, "
         f"{killed}, and it was evaluated before and after"
     )
-
-
-def _read_records(folder: Path) -> list[Record]:
-    # Evaluations of an asynchronous run run in a process of their own, with a file of their own.
-    separate = folder / "evaluations" / "records.jsonl"
-    return read_metrics(folder / "metrics.jsonl") + (read_metrics(separate) if separate.exists() else [])
 
 
 def _check_evaluations(folder: Path, records: list[dict[str, Any]], recipe: Recipe) -> None:
