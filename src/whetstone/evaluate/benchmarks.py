@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +25,14 @@ from whetstone.data.sources.rows import local_files, read_rows
 from whetstone.data.sources.source import DatasetSource, import_rows
 from whetstone.data.sources.table import source_named
 from whetstone.environments.settings import EnvironmentSection
-from whetstone.evaluate.variants import (
-    Variant,
-    VariantOf,
-    livecodebench_variant,
-    only_rows,
-    split_variant,
-    undivided,
-)
+from whetstone.evaluate.variants import Variant, livecodebench_variant, variant_of
 
-COMPLETION_PROMPT = (
-    "Complete the Python function below. Reply with the whole function, its imports included, "
-    "in one Python code block.\n\n```python\n{starter}```"
-)
-MBPP_PROMPT = "{statement}\n\nReply with the code only, in one Python code block."
-# The default prompt of training.
-PROBLEMS_PROMPT = EnvironmentSection().prompt
+_PROMPTS = {
+    "completion": "Complete the Python function below. Reply with the whole function, its imports included, "
+    "in one Python code block.\n\n```python\n{starter}```",
+    "code only": "{statement}\n\nReply with the code only, in one Python code block.",
+    "default": EnvironmentSection().prompt,  # that of training
+}
 
 
 class Benchmark(Struct, frozen=True):
@@ -63,17 +56,23 @@ class Benchmark(Struct, frozen=True):
     left_out: dict[str, int] = {}
 
 
-class Entry(Struct, frozen=True):
-    """A benchmark of the table. ``source`` is a name in the table of sources, None for any problem file.
+class Entry(Struct, frozen=True, forbid_unknown_fields=True):
+    """A benchmark of ``benchmarks.toml``. ``source`` is a name in the table of sources, None for any problem
+    file.
 
-    ``data`` describes the files for --data.
+    ``data`` describes the files for --data, ``shows`` the tests that the prompt reveals. ``prompt`` is a name
+    of ``_PROMPTS``. The other fields describe the parts (see ``variants.variant_of``).
     """
 
-    source: str | None
-    variant: VariantOf
     data: str
     shows: str
-    prompt: str = PROBLEMS_PROMPT
+    source: str | None = None
+    prompt: str = "default"
+    default: str = ""
+    splits: dict[str, str] = {}
+    tasks: dict[str, tuple[int, int]] = {}
+    counts: dict[str, int] = {}
+    count: int = 0
 
 
 def load_benchmark(name: str, data: str | None, *, limit: int = 0) -> Benchmark:
@@ -99,7 +98,7 @@ def load_benchmark(name: str, data: str | None, *, limit: int = 0) -> Benchmark:
     return Benchmark(
         name=name,
         problems=chosen,
-        prompt=entry.prompt,
+        prompt=_PROMPTS[entry.prompt],
         source=origin,
         shows=entry.shows,
         file_sha256=file_sha256,
@@ -122,7 +121,10 @@ def _find_entry(name: str, data: str | None) -> tuple[str, Entry, Variant]:
     entry = BENCHMARKS[base]
     if entry.source is None and not data:
         raise UserError(f"benchmark `{base}` needs --data: {entry.data}")
-    return base, entry, entry.variant(words)
+    if base == "livecodebench":
+        return base, entry, livecodebench_variant(words)
+    parts = (entry.default, entry.splits, entry.tasks, entry.counts or {"": entry.count})
+    return base, entry, variant_of(base, words, *parts)
 
 
 def problems_hash(problems: Sequence[Problem]) -> str:
@@ -225,111 +227,7 @@ def _file_hash(data: str | None) -> str | None:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _task_ids(numbers: range) -> Callable[[dict[str, Any]], bool]:
-    return lambda row: row.get("task_id") in numbers
-
-
-_DOCSTRING = "the examples in the docstring"
-_ASSERTS = "all asserts"
-_SAMPLES = "the samples in the statement"
-
-# All benchmarks by name.
-BENCHMARKS: dict[str, Entry] = {
-    "humaneval": Entry(
-        source="humaneval",
-        variant=undivided("humaneval", 164),
-        data="the path of HumanEval.jsonl.gz",
-        shows=_DOCSTRING,
-        prompt=COMPLETION_PROMPT,
-    ),
-    "humanevalplus": Entry(
-        source="humanevalplus",
-        variant=undivided("humanevalplus", 164),
-        data="the path of HumanEvalPlus.jsonl.gz",
-        shows=_DOCSTRING,
-        prompt=COMPLETION_PROMPT,
-    ),
-    "mbpp": Entry(
-        source="mbpp",
-        variant=only_rows("mbpp", "all", {"test": _task_ids(range(11, 511))}, {"all": 427, "test": 257}),
-        data="the path of sanitized-mbpp.json",
-        shows=_ASSERTS,
-        prompt=MBPP_PROMPT,
-    ),
-    "mbpp-full": Entry(
-        source="mbpp-full",
-        variant=only_rows(
-            "mbpp-full", "test", {"test": _task_ids(range(11, 511))}, {"all": 974, "test": 500}
-        ),
-        data="the path of mbpp.jsonl",
-        shows=_ASSERTS,
-        prompt=MBPP_PROMPT,
-    ),
-    "mbppplus": Entry(
-        source="mbppplus",
-        variant=undivided("mbppplus"),
-        data="the path of MbppPlus.jsonl.gz",
-        shows="one or all of the original asserts",
-        prompt=MBPP_PROMPT,
-    ),
-    "livecodebench": Entry(
-        source="livecodebench",
-        variant=livecodebench_variant,
-        data="the folder of test.jsonl, test2.jsonl, …, or one of these files",
-        shows=_SAMPLES,
-    ),
-    "codeforces": Entry(
-        source="deepcoder-codeforces",
-        variant=undivided("codeforces", 408),
-        data="DeepCoder's codeforces/test-*.parquet",
-        shows=_SAMPLES,
-    ),
-    "codecontests": Entry(
-        source="code_contests",
-        variant=split_variant(
-            "codecontests",
-            "test",
-            {"test": "data/test-*.parquet", "valid": "data/valid-*.parquet", "train": "data/train-*.parquet"},
-            {"test": 165, "valid": 117},
-        ),
-        data="a folder with data/test-*.parquet, or a file of it",
-        shows=_SAMPLES,
-    ),
-    "leetcode": Entry(
-        source="leetcode",
-        variant=split_variant(
-            "leetcode",
-            "test",
-            {"test": "LeetCodeDataset-test.jsonl", "train": "LeetCodeDataset-train.jsonl"},
-            {"test": 228, "train": 2641},
-        ),
-        data="LeetCodeDataset-v0.3.1-test.jsonl.gz",
-        shows="the examples in the statement",
-    ),
-    "bigcodebench-hard": Entry(
-        source="bigcodebench-hard",
-        variant=undivided("bigcodebench-hard", 148),
-        data="the Parquet file of bigcode/bigcodebench-hard, v0.1.4",
-        shows="the examples in the task",
-        prompt=MBPP_PROMPT,
-    ),
-    "bigcodebench-hard-complete": Entry(
-        source="bigcodebench-hard",
-        variant=undivided("bigcodebench-hard-complete", 148),
-        data="the Parquet file of bigcode/bigcodebench-hard, v0.1.4",
-        shows=_DOCSTRING,
-        prompt=COMPLETION_PROMPT,
-    ),
-    "aethercode": Entry(
-        source="aethercode",
-        variant=undivided("aethercode"),
-        data="the Parquet files of m-a-p/AetherCode (v1_2024); WHETSTONE_TESTLIB names a copy of testlib.h",
-        shows=_SAMPLES,
-    ),
-    "problems": Entry(
-        source=None,
-        variant=undivided("problems"),
-        data="a problem file, a dataset folder, or builtin:heldout, builtin:train",
-        shows="what the statement says",
-    ),
-}
+BENCHMARKS: dict[str, Entry] = msgspec.toml.decode(
+    (resources.files("whetstone.evaluate") / "benchmarks.toml").read_bytes(), type=dict[str, Entry]
+)
+"""All benchmarks by name."""

@@ -8,7 +8,7 @@ LiveCodeBench (Jain et al. 2024, arXiv 2403.07974) grows by files. ``release_vN`
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any
 
@@ -33,8 +33,6 @@ class Variant(Struct, frozen=True):
     count: int = 0
     words: tuple[str, ...] = ()
 
-
-VariantOf = Callable[[Sequence[str]], Variant]
 
 # Problems of release_v1 to release_v6.
 _RELEASES = (400, 511, 612, 713, 880, 1055)
@@ -112,45 +110,31 @@ def _within(row: Row, start: str, end: str) -> bool:
     return (first is None or first <= day) and (last is None or day <= last)
 
 
-def split_variant(benchmark: str, default: str, splits: dict[str, str], counts: dict[str, int]) -> VariantOf:
-    """Return variants that are splits: name -> glob of its files. ``all`` has every split."""
+def variant_of(
+    benchmark: str,
+    words: Sequence[str],
+    default: str,
+    splits: Mapping[str, str],
+    tasks: Mapping[str, tuple[int, int]],
+    counts: Mapping[str, int],
+) -> Variant:
+    """Return a part of another benchmark. Raises UserError for words that name none.
 
-    def variant(words: Sequence[str]) -> Variant:
-        name = _only_word(benchmark, words, default, (*splits, "all"))
-        files = tuple(splits.values()) if name == "all" else (splits[name],)
-        return Variant(files=files, count=counts.get(name, 0), words=(name,))
-
-    return variant
-
-
-def only_rows(
-    benchmark: str, default: str, splits: dict[str, Callable[[Row], bool]], counts: dict[str, int]
-) -> VariantOf:
-    """Return variants that select rows of one file."""
-
-    def variant(words: Sequence[str]) -> Variant:
-        name = _only_word(benchmark, words, default, (*splits, "all"))
-        return Variant(keep=splits.get(name), count=counts.get(name, 0), words=(name,))
-
-    return variant
-
-
-def undivided(benchmark: str, count: int = 0) -> VariantOf:
-    """Return the only variant of a benchmark without parts."""
-
-    def variant(words: Sequence[str]) -> Variant:
-        if words:
-            raise UserError(f"benchmark `{benchmark}` has no parts; leave out `:{':'.join(words)}`")
-        return Variant(count=count)
-
-    return variant
-
-
-def _only_word(benchmark: str, words: Sequence[str], default: str, known: Sequence[str]) -> str:
-    name = words[0] if words else default
-    if len(words) > 1 or name not in known:
-        asked = ":".join(words)
+    ``splits`` are parts with the globs of their files, ``tasks`` parts with their first and last ``task_id``;
+    ``all`` has every part, and no words the part ``default``. ``counts`` are the known numbers of problems.
+    """
+    known = (*splits, *tasks, *(["all"] if default else []))
+    if words and not known:
+        raise UserError(f"benchmark `{benchmark}` has no parts; leave out `:{':'.join(words)}`")
+    name, asked = words[0] if words else default, ":".join(words)
+    if len(words) > 1 or (known and name not in known):
         raise UserError(
             f"benchmark `{benchmark}` has no `{asked}`{did_you_mean(asked, known)} ({', '.join(known)})"
         )
-    return name
+    first, last = tasks.get(name, (0, 0))
+    return Variant(
+        files=(splits[name],) if name in splits else tuple(splits.values()),
+        keep=(lambda row: row.get("task_id") in range(first, last + 1)) if name in tasks else None,
+        count=counts.get(name, 0),
+        words=(name,) if known else (),
+    )
