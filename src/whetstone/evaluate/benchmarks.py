@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from msgspec import Struct
 
 from whetstone.core.errors import UserError, did_you_mean
 from whetstone.core.problem import Problem
+from whetstone.core.toml_files import read_toml
 from whetstone.data.dataset import is_dataset, load_problems
 from whetstone.data.files import no_problems
 from whetstone.data.sources.downloads import Hub, NoPackage, fetch_package_file
@@ -227,7 +227,5 @@ def _file_hash(data: str | None) -> str | None:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-BENCHMARKS: dict[str, Entry] = msgspec.toml.decode(
-    (resources.files("whetstone.evaluate") / "benchmarks.toml").read_bytes(), type=dict[str, Entry]
-)
+BENCHMARKS = read_toml("whetstone.evaluate", "benchmarks.toml", dict[str, Entry])
 """All benchmarks by name."""

@@ -7,16 +7,14 @@ resumed run finds the same ones.
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from importlib import resources
 from math import fsum
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
+from whetstone.core.toml_files import read_toml
 from whetstone.core.verdict import Verdict
 from whetstone.report.metrics import Record
 
@@ -42,10 +40,7 @@ class RunSign(Struct, frozen=True, forbid_unknown_fields=True):
         return (sums[self.part] - sums[self.without]) / whole if whole else None
 
 
-SIGNS = msgspec.convert(
-    tomllib.loads(resources.files("whetstone.report").joinpath("run_signs.toml").read_text(encoding="utf-8")),
-    dict[str, RunSign],
-)
+SIGNS = read_toml("whetstone.report", "run_signs.toml", dict[str, RunSign])
 
 
 def _sums(records: Sequence[Record]) -> Counter[str]:

@@ -8,25 +8,8 @@ from typing import Any
 from msgspec import Struct
 
 from whetstone.core.problem import Program
+from whetstone.core.toml_files import read_toml
 from whetstone.judge import Judge, Judgement
-
-STATEMENT = (
-    "largest_gap(numbers) returns the largest difference between two neighbours of the sorted list.\n"
-    "For [4, 61, 17, 43] it is 26: sorted, the list is [4, 17, 43, 61], and 43 - 17 is 26."
-)
-PROBLEM: dict[str, Any] = {
-    "id": "tour/largest-gap",
-    "statement": STATEMENT,
-    "tests": {
-        "kind": "call",
-        "function": "largest_gap",
-        "cases": [
-            {"args": [[4, 61, 17, 43]], "expected": 26},
-            {"args": [[905, 31, 518]], "expected": 487},
-            {"args": [[7, 7, 8]], "expected": 1},
-        ],
-    },
-}
 
 
 class Candidate(Struct, frozen=True):
@@ -43,83 +26,16 @@ class Candidate(Struct, frozen=True):
         return (isolation == "restricted" and self.layer_without_namespaces) or self.layer
 
 
-CORRECT = Candidate(
-    "A correct program",
-    """\
-def largest_gap(numbers):
-    ordered = sorted(numbers)
-    return max(b - a for a, b in zip(ordered, ordered[1:]))
-""",
-)
-WRONG = Candidate(
-    "A wrong program: it does not sort",
-    """\
-def largest_gap(numbers):
-    return max(b - a for a, b in zip(numbers, numbers[1:]))
-""",
-)
-CHEATS = (
-    Candidate(
-        "A cheat: it ends the process with status 0 before it gives an answer",
-        """\
-import os
+class _TourFile(Struct, frozen=True):
+    statement: str
+    tests: dict[str, Any]
+    programs: list[Candidate]
 
-def largest_gap(numbers):
-    os._exit(0)
-""",
-        "evidence. Every test needs an answer of its own. An exit status is no answer.",
-    ),
-    Candidate(
-        "A cheat: its result is equal to everything",
-        """\
-class Anything(int):
-    def __eq__(self, other):
-        return True
 
-def largest_gap(numbers):
-    return Anything()
-""",
-        "inert values. The result leaves the program as a plain 0, and is compared outside.",
-    ),
-    Candidate(
-        "A cheat: it searches the stack and the heap for the expected value",
-        """\
-import gc, sys
-
-def largest_gap(numbers):
-    frame, places = sys._getframe(), gc.get_objects()
-    while frame := frame.f_back:
-        places += [frame.f_globals, frame.f_locals]
-    for place in places:
-        if isinstance(place, dict) and "expected" in place:
-            return place["expected"]
-""",
-        "comparison outside. Expected values never enter the program's process.",
-    ),
-    Candidate(
-        "A cheat: it asks another machine",
-        """\
-import socket
-
-def largest_gap(numbers):
-    with socket.create_connection(("192.0.2.1", 80)) as other:
-        other.sendall(repr(numbers).encode())
-        return int(other.recv(99))
-""",
-        "seccomp. The kernel refuses the program a socket.",
-    ),
-    Candidate(
-        "A cheat: it plants a file among Python's own",
-        """\
-import os
-
-def largest_gap(numbers):
-    return open(os.__file__ + ".planted", "w").write("x")
-""",
-        "namespaces. The program's file system is read-only.",
-        "Landlock. The kernel opens no file for writing outside the program's own folder.",
-    ),
-)
+_TOUR = read_toml("whetstone.cli.assets", "tour.toml", _TourFile)
+STATEMENT = _TOUR.statement
+PROBLEM = {"id": "tour/largest-gap", "statement": STATEMENT, "tests": _TOUR.tests}
+CORRECT, WRONG, *CHEATS = _TOUR.programs
 
 
 class JudgedProgram(Struct, frozen=True):
@@ -145,8 +61,7 @@ class JudgedProgram(Struct, frozen=True):
 
 def judge_programs() -> Iterator[JudgedProgram]:
     """Judge every program and yield the results. Raises SandboxUnavailable."""
-    candidates = (CORRECT, WRONG, *CHEATS)
     with Judge(1) as judge:
-        pairs = ((PROBLEM, Program("python", candidate.source)) for candidate in candidates)
-        for candidate, judgement in zip(candidates, judge.judge_many(pairs), strict=True):
+        pairs = ((PROBLEM, Program("python", candidate.source)) for candidate in _TOUR.programs)
+        for candidate, judgement in zip(_TOUR.programs, judge.judge_many(pairs), strict=True):
             yield JudgedProgram(candidate, judgement)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Sequence
-from importlib import resources
 from typing import Any, cast
 
 from whetstone.core.problem import AssertTests, CallTests, Problem, StdinTests, Tests
+from whetstone.core.toml_files import read_toml
 from whetstone.data.sources.check_code import script_tests
 from whetstone.data.sources.packed import unpack
 from whetstone.data.sources.programs import references
@@ -24,9 +23,7 @@ _UNIT = re.compile(r"_(ms|s|sec|seconds|kb|mb|gb|bytes)\Z", re.IGNORECASE)
 _NUMBER = re.compile(r"\s*\d+(?:\.\d+)?\s*")
 _DEFINED = re.compile(r"^[ \t]*def[ \t]+[a-zA-Z]\w*", re.MULTILINE)
 _PYTEST = re.compile(r"^[ \t]*(?:def[ \t]+test|class[ \t]+Test|import[ \t]+pytest)", re.MULTILINE)
-_NAMES: dict[str, list[str]] = tomllib.loads(
-    resources.files("whetstone.data.sources").joinpath("column_names.toml").read_text(encoding="utf-8")
-)
+_NAMES = read_toml("whetstone.data.sources", "column_names.toml", dict[str, list[str]])
 _KINDS = {"stdin": StdinTests, "call": CallTests, "assert": (AssertTests, CallTests), "pytest": AssertTests}
 
 

@@ -16,88 +16,11 @@ from msgspec import Struct
 
 from whetstone.core.problem import AssertTests
 from whetstone.core.syntax import parse
+from whetstone.core.toml_files import read_toml
 
-_AGREEMENT = """
-def _close(left, right):
-    if left == right:
-        return True
-    if isinstance(right, (list, tuple)):
-        return (
-            isinstance(left, (list, tuple))
-            and isinstance(left, list) == isinstance(right, list)
-            and len(left) == len(right)
-            and all(map(_close, left, right))
-        )
-    if isinstance(right, dict):
-        return isinstance(left, dict) and left.keys() == right.keys() and all(
-            _close(left[key], right[key]) for key in right
-        )
-    if not isinstance(left, (int, float, complex)) or not isinstance(right, (float, complex)):
-        return False
-    if left != left or right != right:
-        return left != left and right != right
-    return abs(left - right) <= max(ATOL, 1e-6) + 1e-7 * abs(right)
-"""
-_RUN = """
-_reference = {}
-exec(REFERENCE, _reference)
-
-
-def agree(program, inputs):
-    import copy
-
-    for number, arguments in enumerate(inputs):
-        expected = _reference[ENTRY_POINT](*copy.deepcopy(arguments))
-        returned = program(*arguments)
-        if not accepted(returned, expected, arguments):
-            raise AssertionError(f"input {number}: got {returned!r:.100}, expected {expected!r:.100}")
-"""
-_RULES = {
-    "same": """
-def accepted(returned, expected, arguments):
-    return _close(returned, expected)
-""",
-    "same elements": """
-def accepted(returned, expected, arguments):
-    return set(returned) == set(expected)
-""",
-    "something or nothing": """
-def accepted(returned, expected, arguments):
-    return (returned if isinstance(returned, bool) else returned is not None) == (
-        expected if isinstance(expected, bool) else expected is not None
-    )
-""",
-    "a root": """
-def accepted(returned, expected, arguments):
-    return abs(sum(factor * returned**power for power, factor in enumerate(arguments[0]))) <= ATOL
-""",
-    "zero or same": """
-def accepted(returned, expected, arguments):
-    return returned == 0 or _close(returned, expected)
-""",
-    "either height": """
-def accepted(returned, expected, arguments):
-    edge, height = arguments
-    upright = round(edge**2 + 2 * edge * ((edge / 2) ** 2 + height**2) ** 0.5)
-    return _close(returned, expected) or abs(returned - upright) <= ATOL
-""",
-    "padded digits": """
-def accepted(returned, expected, arguments):
-    width = max(len(str(number)) for number in arguments)
-    digits = zip(*(map(int, str(number).zfill(width)) for number in arguments))
-    return returned == expected or returned == sum(abs(left - right) for left, right in digits)
-""",
-}
-_RULE_OF = {
-    **dict.fromkeys(
-        ("similar_elements", "find_char_long", "common_in_nested_lists", "extract_singly", "larg_nnum",
-         "intersection_array", "find_dissimilar", "Diff"), "same elements"),
-    **dict.fromkeys(("check_str", "text_match_three", "text_starta_endb"), "something or nothing"),
-    "find_zero": "a root",
-    "sum_div": "zero or same",
-    "surface_Area": "either height",
-    "digit_distance_nums": "padded digits",
-}  # fmt: skip
+_CODE = read_toml("whetstone.data.sources", "test_code.toml", dict[str, Any])
+_RULE_OF = {function: rule for rule, functions in _CODE["functions"].items() for function in functions}
+_TYPES_OF = {number: each["types"] for each in _CODE["shapes"] for number in each["problems"]}
 
 
 class _PlusInputs(Struct, frozen=True):
@@ -117,7 +40,8 @@ def plus_tests(
     rule = _RULE_OF.get(entry_point, "same")
     setup = (
         f"ENTRY_POINT = {entry_point!r}\nATOL = {atol!r}\nREFERENCE = {reference!r}\n"
-        f"BASE = {_literal(base)}\nPLUS = {_literal(plus)}\n{_AGREEMENT}{_RULES[rule]}{_RUN}"
+        f"BASE = {_literal(base)}\nPLUS = {_literal(plus)}\n"
+        f"{_CODE['agreement']}{_CODE['rules'][rule]}{_CODE['run']}"
     )
     asserts = ["agree(candidate, BASE)", *(["agree(candidate, PLUS)"] if plus else [])]
     return AssertTests(setup=setup, asserts=asserts, entry_point=entry_point)
@@ -171,32 +95,13 @@ def _value(node: ast.expr) -> Any:
             return ast.literal_eval(node)
 
 
-# JSON has no tuples, sets and complex numbers. These are the types of the arguments of such problems of MBPP.
-# A row has a type for each argument; the last one applies to all that follow.
-_SHAPES: dict[tuple[int, ...], tuple[str, ...]] = {
-    (2, 116, 132, 143, 222, 261, 273, 394, 399, 421, 424, 429, 470, 560, 579, 596, 616, 630, 726, 740, 744,
-     809): ("tuple",),
-    (63, 64, 70, 94, 120, 237, 272, 299, 400, 409, 417, 438, 473, 614, 780): ("tuples",),
-    (75, 413, 444, 753): ("tuples", "as it is"),
-    (106, 750): ("as it is", "tuple"),
-    (115,): ("sets",),
-    (124,): ("float", "complex"),
-    (250, 307, 405, 446, 617, 720, 763, 808): ("tuple", "as it is"),
-    (252,): ("complex",),
-    (259, 278, 401, 445): ("tuple of tuples",),
-    (580, 615, 791): ("all tuples",),
-    (722,): ("values tuples", "as it is"),
-}  # fmt: skip
-_SHAPE_OF = {number: shape for numbers, shape in _SHAPES.items() for number in numbers}
-
-
 def with_python_types(number: int, inputs: list[list[Any]]) -> list[Any]:
     """Return inputs of a problem of MBPP+ as Python values; in JSON they have lists and text only."""
-    shape = _SHAPE_OF.get(number)
-    if shape is None:
+    types = _TYPES_OF.get(number)
+    if types is None:
         return inputs
     return [
-        [_with_shape(shape[min(i, len(shape) - 1)], argument) for i, argument in enumerate(arguments)]
+        [_with_shape(types[min(i, len(types) - 1)], argument) for i, argument in enumerate(arguments)]
         for arguments in inputs
     ]
 

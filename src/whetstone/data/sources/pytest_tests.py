@@ -13,69 +13,10 @@ from typing import Any
 
 from whetstone.core.problem import AssertTests
 from whetstone.core.syntax import NotPython, parse
+from whetstone.core.toml_files import read_toml
 from whetstone.data.sources.source import Skip
 
-_HELPERS = """
-class pytest:
-    class raises:
-        def __init__(self, expected, function=None, *args, match=None, **kwargs):
-            self.expected, self.pattern, self.value, self.type = expected, match, None, None
-            if function is not None:
-                with self:
-                    function(*args, **kwargs)
-
-        def match(self, pattern):
-            import re
-
-            assert re.search(pattern, str(self.value)), f"raised with {self.value}"
-            return True
-
-        @property
-        def typename(self):
-            return self.type.__name__
-
-        def __repr__(self):
-            return f"<ExceptionInfo {self.value!r}>"
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, kind, value, trace):
-            assert kind is not None, f"did not raise {self.expected}"
-            self.value, self.type = value, kind
-            if not issubclass(kind, self.expected):
-                return False
-            return self.pattern is None or self.match(self.pattern)
-
-    class param(tuple):
-        def __new__(cls, *values, id=None):
-            return tuple.__new__(cls, values)
-
-    class approx:
-        def __init__(self, expected, rel=None, abs=None, nan_ok=False):
-            self.expected, self.nan_ok = expected, nan_ok
-            self.rel = (1e-6 if abs is None else 0.0) if rel is None else rel
-            self.abs = 1e-12 if abs is None else abs
-
-        def _like(self, expected):
-            return pytest.approx(expected, self.rel, self.abs, self.nan_ok)
-
-        def __eq__(self, value):
-            if isinstance(self.expected, dict):
-                return value.keys() == self.expected.keys() and all(
-                    value[key] == self._like(self.expected[key]) for key in self.expected
-                )
-            if isinstance(self.expected, (list, tuple)):
-                return len(value) == len(self.expected) and all(
-                    left == self._like(right) for left, right in zip(value, self.expected)
-                )
-            if self.nan_ok and self.expected != self.expected:
-                return value != value
-            margin = max(self.abs, self.rel * max(self.expected, -self.expected))
-            return value == self.expected or -margin <= value - self.expected <= margin
-
-        __hash__ = None
-"""
+_HELPERS: str = read_toml("whetstone.data.sources", "test_code.toml", dict[str, Any])["pytest"].strip()
 # The supported names of pytest, with their keywords. `raises` passes others to the function that it calls.
 _SUPPORTED: dict[str, frozenset[str] | None] = {
     "raises": None,
@@ -108,7 +49,7 @@ def pytest_tests(module: str) -> AssertTests:
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     uses_pytest = "pytest" in names or "pytest.param" in module
     setup = "\n".join([*aliases, ast.unparse(tree)])
-    return AssertTests(setup=f"{_HELPERS.strip()}\n\n\n{setup}" if uses_pytest else setup, asserts=units)
+    return AssertTests(setup=f"{_HELPERS}\n\n\n{setup}" if uses_pytest else setup, asserts=units)
 
 
 def _parse(module: str) -> ast.Module:

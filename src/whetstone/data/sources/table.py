@@ -5,9 +5,7 @@ source is used."""
 from __future__ import annotations
 
 import importlib
-import tomllib
 from collections.abc import Iterator, Mapping
-from importlib import resources
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -16,11 +14,10 @@ import msgspec
 
 from whetstone.core.errors import UserError, did_you_mean
 from whetstone.core.settings import read_mapping, read_settings
+from whetstone.core.toml_files import read_toml
 from whetstone.data.sources.source import ColumnMap, DatasetSource
 
-_TABLES: dict[str, dict[str, Any]] = tomllib.loads(
-    resources.files("whetstone.data.sources").joinpath("sources.toml").read_text(encoding="utf-8")
-)
+_TABLES = read_toml("whetstone.data.sources", "sources.toml", dict[str, dict[str, Any]])
 _INSTALLED = entry_points(group="whetstone.sources")
 MAP_ENDINGS = (".yaml", ".yml")
 _MAP_FIELDS = ("name", "title", "licence", "path", "hub_id", "revision", "files", "map")

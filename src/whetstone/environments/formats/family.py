@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
-from importlib import resources
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from whetstone.core.errors import UserError, did_you_mean
+from whetstone.core.toml_files import read_toml
 
 THINK, END_THINK = "<think>", "</think>"
 GENERIC = "generic"
@@ -81,17 +80,8 @@ class Family(Struct, frozen=True, forbid_unknown_fields=True):
         return any(all(text in template for text in group) for group in self.template)
 
 
-def _read_families() -> dict[str, Family]:
-    text = (
-        resources.files("whetstone.environments.formats")
-        .joinpath("families.toml")
-        .read_text(encoding="utf-8")
-    )
-    rows = {name: {"name": name, **row} for name, row in tomllib.loads(text).items()}
-    return msgspec.convert(rows, dict[str, Family])
-
-
-FAMILIES = _read_families()
+_ROWS = read_toml("whetstone.environments.formats", "families.toml", dict[str, dict[str, Any]])
+FAMILIES = {name: msgspec.convert({"name": name, **row}, Family) for name, row in _ROWS.items()}
 """All families by name, in the order in which they are tried."""
 
 
