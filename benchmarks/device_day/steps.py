@@ -27,7 +27,7 @@ from whetstone.engine.loading import LoadedModel
 from whetstone.engine.memory import peak_bytes
 from whetstone.engine.torch_engine import TorchEngine
 from whetstone.judge import AsyncJudge
-from whetstone.rollout.flow import FlowBatch
+from whetstone.rollout.protocol import FlowBatch
 from whetstone.trainer.packing import PromptReplies
 from whetstone.trainer.trainer import Trainer
 

@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 
 from whetstone.algorithm.algorithm import Algorithm
 from whetstone.algorithm.named import algorithm_class, preset_names
-from whetstone.core.setting_descriptions import describe, docstring_entries
+from whetstone.run.settings_schema import describe, docstring_entries
 from whetstone.core.settings import Section
 from whetstone.run.recipe import Recipe
 

@@ -12,8 +12,7 @@ from whetstone.core.lazy import lazy_names
 if TYPE_CHECKING:
     from whetstone.core.problem import Problem, Program
     from whetstone.core.verdict import Judgement, Verdict
-    from whetstone.judge.api import Judge
-    from whetstone.judge.async_judge import AsyncJudge
+    from whetstone.judge.api import AsyncJudge, Judge
     from whetstone.service.async_client import AsyncJudgeClient
     from whetstone.service.client import JudgeClient
 
@@ -35,8 +34,7 @@ __getattr__ = lazy_names(
     {
         "whetstone.core.problem": ("Problem", "Program"),
         "whetstone.core.verdict": ("Judgement", "Verdict"),
-        "whetstone.judge.api": ("Judge",),
-        "whetstone.judge.async_judge": ("AsyncJudge",),
+        "whetstone.judge.api": ("AsyncJudge", "Judge"),
         "whetstone.service.async_client": ("AsyncJudgeClient",),
         "whetstone.service.client": ("JudgeClient",),
     },

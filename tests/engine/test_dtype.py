@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from whetstone.engine import device as device_module
-from whetstone.engine.cpu_flags import cpu_bf16_flags
 from whetstone.engine.device import computes_bf16, resolve_dtype
+from whetstone.engine.torch_environment import cpu_bf16_flags
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])

@@ -26,9 +26,8 @@ from whetstone.environments.conversation import Reply, ReplyLimits, ToolCall
 from whetstone.environments.feedback import describe_case
 from whetstone.environments.formats.family import FAMILIES, Family
 from whetstone.environments.formats.marks import Marks
-from whetstone.environments.formats.reading import read_plain
+from whetstone.environments.formats.reading import parsed_reply, read_plain
 from whetstone.environments.generated_cases import InvalidCases, contains_example, read_cases
-from whetstone.environments.response_parser import parsed_reply
 from whetstone.environments.tool import ToolError, checked_arguments
 from whetstone.environments.tool_calls import calls_of, read_calls
 from whetstone.environments.tools import clipped

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.environments.scripted import TOKENIZER
 from tests.environments.tools_of_tests import TEMPLATE, call_text, tokenizer_with
 from whetstone.environments.conversation import Reply, ToolCall
-from whetstone.environments.response_parser import parsed_reply
+from whetstone.environments.formats.reading import parsed_reply
 from whetstone.environments.tool import ToolError, checked_arguments
 from whetstone.environments.tool_calls import Call, MalformedCall, calls_of, read_calls, read_json
 

@@ -26,12 +26,11 @@ from whetstone.environments.environment import Environment
 from whetstone.environments.episode import Episode, Rollout
 from whetstone.environments.prompt import Prompt
 from whetstone.environments.replies import EngineReplies
-from whetstone.rollout.flow import FlowBatch
 from whetstone.rollout.flow_rules import FlowRefusal, FlowRules
 from whetstone.rollout.identity import Identity
 from whetstone.rollout.ledger import unaccounted
 from whetstone.rollout.local_flow import LocalFlow
-from whetstone.rollout.protocol import DeliveryRequest, LeaseRequest, TrainerRequest
+from whetstone.rollout.protocol import DeliveryRequest, FlowBatch, LeaseRequest, TrainerRequest
 from whetstone.rollout.remote_flow import RemoteFlow
 from whetstone.rollout.replica import RolloutReplica
 from whetstone.rollout.sampling import GroupSampler, episodes

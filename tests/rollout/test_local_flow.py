@@ -23,10 +23,10 @@ from whetstone.environments.environment import Environment
 from whetstone.environments.episode import Episode, Rollout
 from whetstone.environments.prompt import Prompt
 from whetstone.environments.replies import EngineReplies
-from whetstone.rollout.flow import Flow
 from whetstone.rollout.group_facts import drop_reason
 from whetstone.rollout.ledger import unaccounted
 from whetstone.rollout.local_flow import LocalFlow
+from whetstone.rollout.protocol import Flow
 from whetstone.rollout.sampling import GroupSampler
 from whetstone.rollout.source import PromptSource
 

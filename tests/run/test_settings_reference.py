@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from whetstone.cli.main import main
-from whetstone.core.setting_descriptions import describe
 from whetstone.core.settings import Section
 from whetstone.core.shipped_recipes import SCHEMA_LINE
 from whetstone.run.recipe import Recipe
+from whetstone.run.settings_schema import describe
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [ROOT / "src", *sorted(ROOT.glob("packages/*/src"))]

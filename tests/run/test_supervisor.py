@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from whetstone.core.errors import INTERRUPTED, UserError
-from whetstone.run.roles.process import start_local
-from whetstone.run.roles.supervise import Role, Supervisor
+from whetstone.run.roles.supervise import Role, Supervisor, start_local
 
 pytestmark = pytest.mark.process
 

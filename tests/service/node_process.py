@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 
-from whetstone.service.node_server import NodeServer
+from whetstone.service.ray_servers import NodeServer
 
 
 async def main() -> None:

@@ -14,9 +14,8 @@ from tests.service.service_process import ADDS, ServiceProcess, sum_problem
 from whetstone.core.http.refusal import RequestRefused
 from whetstone.core.problem import Program, problem_from
 from whetstone.judge.workers.wire import count_values, pack
-from whetstone.service import decoding
-from whetstone.service.decoding import count_json_values
-from whetstone.service.messages import PACKED, JudgeRequest
+from whetstone.service import messages
+from whetstone.service.messages import PACKED, JudgeRequest, count_json_values
 
 _MANY = 4_000_000
 _LISTS = b"[" + b"[]," * _MANY + b"[]]"
@@ -120,7 +119,7 @@ def test_values_are_never_undercounted(monkeypatch: pytest.MonkeyPatch) -> None:
         value = drawn(random.Random(seed), 5)
         for ascii in (True, False):
             data = json.dumps(value, ensure_ascii=ascii).encode("utf-8", "surrogatepass")
-            monkeypatch.setattr(decoding, "MOST_VALUES", len(data) - 1)  # so that none is refused unseen
+            monkeypatch.setattr(messages, "MOST_VALUES", len(data) - 1)  # so that none is refused unseen
             assert count_json_values(data) >= values_of(value)
 
 
@@ -145,7 +144,7 @@ def test_packed_values_are_counted_as_they_are() -> None:
 
 
 def test_the_error_for_too_many_values_names_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "MOST_VALUES", 10)
+    monkeypatch.setattr(messages, "MOST_VALUES", 10)
     with pytest.raises(RequestRefused, match="send fewer at once") as refused:
-        decoding.read_json(b"[" + b"1," * 20 + b"1]", list[int], "the body")
+        messages.read_json(b"[" + b"1," * 20 + b"1]", list[int], "the body")
     assert refused.value.status == 413

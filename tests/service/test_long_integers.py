@@ -13,7 +13,7 @@ from whetstone.core.long_integers import MOST_DIGITS, format_integer, is_short, 
 from whetstone.core.problem import CallTests, Problem
 from whetstone.service.compat.schemas import TestConfig
 from whetstone.service.compat.tables import Table, build_problem
-from whetstone.service.decoding import read_json as read_request
+from whetstone.service.messages import read_json as read_request
 
 DIGITS = "1" + "0" * 4999 + "7"
 NUMBER = 10**5000 + 7

@@ -22,8 +22,7 @@ from whetstone.core.ray_driver import ActorLost, RayNode
 from whetstone.judge import Program, Verdict
 from whetstone.judge.workers.wire import pack, unpack
 from whetstone.service import ray_servers
-from whetstone.service.node_server import NodeServerSetup
-from whetstone.service.ray_servers import RayServers
+from whetstone.service.ray_servers import NodeServerSetup, RayServers
 from whetstone.service.settings import ServiceLimits
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]

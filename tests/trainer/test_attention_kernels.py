@@ -24,9 +24,15 @@ from tests.trainer import reference_flash
 from tests.trainer.tiny_models import VOCABULARY, tiny_llama
 from whetstone.trainer import attention_kernels
 from whetstone.trainer.attention_blocks import block_attention
-from whetstone.trainer.attention_kernels import CANDIDATES, Kernel, KernelCandidate, Layer, select
+from whetstone.trainer.attention_kernels import (
+    CANDIDATES,
+    Kernel,
+    KernelCandidate,
+    Layer,
+    packed_attention,
+    select,
+)
 from whetstone.trainer.forward import Forward
-from whetstone.trainer.packed_attention import packed_attention
 from whetstone.trainer.packing import PromptReplies
 from whetstone.trainer.segments import AttentionPlan, Segment, run_table
 from whetstone.trainer.varlen_attention import varlen_attention
@@ -172,7 +178,7 @@ def test_a_model_has_the_log_probs_and_gradients_of_the_cpu(monkeypatch: pytest.
     expected = trained()
     with Traffic() as traffic:
         monkeypatch.setattr(
-            "whetstone.trainer.packed_attention.attention_kernel", lambda *_: KERNELS["torch"]
+            "whetstone.trainer.attention_kernels.attention_kernel", lambda *_: KERNELS["torch"]
         )
         found = trained()
     assert traffic.calls["torch_attn._varlen_attn_backward.default"] == 2 * 2

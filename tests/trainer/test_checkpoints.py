@@ -18,8 +18,7 @@ from transformers.utils.logging import disable_progress_bar
 from tests.trainer.tiny_models import random_batch, tiny_llama
 from whetstone.algorithm.named import algorithm_named
 from whetstone.core.errors import UserError
-from whetstone.trainer.checkpoint import checkpoint_error, latest_checkpoint, load_checkpoint
-from whetstone.trainer.saver import CheckpointSaver
+from whetstone.trainer.checkpoint import CheckpointSaver, checkpoint_error, latest_checkpoint, load_checkpoint
 from whetstone.trainer.settings import TrainerSection
 from whetstone.trainer.trainer import Trainer
 

@@ -13,9 +13,8 @@ import pytest
 
 from tests.trainer.rank_processes import on_ranks
 from tests.trainer.test_checkpoints import DAMAGE, begin, make_trainer, names, save
-from whetstone.trainer.checkpoint import checkpoint_error, latest_checkpoint
+from whetstone.trainer.checkpoint import CheckpointSaver, checkpoint_error, latest_checkpoint
 from whetstone.trainer.ranks import Ranks
-from whetstone.trainer.saver import CheckpointSaver
 
 
 def empty(path: Path) -> None:

@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from whetstone.trainer.attention_blocks import block_attention, invariant_attention
+from whetstone.trainer.attention_kernels import packed_attention
 from whetstone.trainer.forward import Forward
-from whetstone.trainer.packed_attention import packed_attention
 from whetstone.trainer.packing import PromptReplies
 from whetstone.trainer.segments import AttentionPlan, Segment, run_table
 

@@ -15,8 +15,7 @@ from tests.weights.published import Side, StoreSource, Trained, follow, replica_
 from whetstone.weights import tcp_client
 from whetstone.weights.codec import decode_full, raw_head
 from whetstone.weights.manifest import Manifest
-from whetstone.weights.part_workers import PartWorkers
-from whetstone.weights.replica import VersionRejected, WeightReplica
+from whetstone.weights.replica import PartWorkers, VersionRejected, WeightReplica
 from whetstone.weights.settings import default_threads
 from whetstone.weights.source import OnPart, PartKey, VersionEvicted
 from whetstone.weights.streams import Bytes, CorruptData

@@ -7,8 +7,7 @@ from typing import Annotated
 from rich.console import Console
 
 from whetstone.cli.data_steps import StepFiles, write_step
-from whetstone.cli.eval_options import Measurement, ReplyOptions
-from whetstone.cli.eval_tasks import measure_benchmarks
+from whetstone.cli.eval_tasks import Measurement, ReplyOptions, measure_benchmarks
 from whetstone.cli.flags import command
 from whetstone.cli.judge_options import Machine
 from whetstone.core.errors import UserError

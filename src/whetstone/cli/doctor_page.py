@@ -7,8 +7,8 @@ import platform
 from collections.abc import Iterator
 
 from whetstone import __version__
-from whetstone.cli.columns import hanging_lines
 from whetstone.cli.doctor_survey import Survey
+from whetstone.cli.parser import hanging_lines
 from whetstone.core.optional_packages import install_command
 from whetstone.judge.environments.environment import COMPETITION
 from whetstone.judge.environments.missing import way_out

@@ -14,7 +14,7 @@ from whetstone.core.errors import SandboxUnavailable, UserError
 from whetstone.core.optional_packages import DISTRIBUTION
 from whetstone.core.problem import Problem, Program, StdinCase, StdinTests
 from whetstone.core.verdict import Verdict
-from whetstone.engine.cpu_flags import cpu_bf16_flags
+from whetstone.engine.torch_environment import cpu_bf16_flags
 from whetstone.judge.api import Judge
 from whetstone.judge.environments.environment import (
     PackageEnvironment,

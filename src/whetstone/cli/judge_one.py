@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from whetstone.cli.columns import hanging_lines
 from whetstone.cli.judge_options import CaseFlags, Isolation, OneProgram, judge_of
+from whetstone.cli.parser import hanging_lines
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem, Program
 from whetstone.core.verdict import SHARED_INTERPRETER, Judgement, Verdict

@@ -19,6 +19,18 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 
+_MIN_TEXT_WIDTH = 20
+
+
+def hanging_lines(start: str, text: str, width: int) -> list[str]:
+    """Return ``start`` followed by ``text``, wrapped to ``width`` characters. Later lines are indented to the
+    text."""
+    # Not at hyphens: a line may contain a command to copy.
+    lines = textwrap.wrap(text, max(width - len(start), _MIN_TEXT_WIDTH), break_on_hyphens=False)
+    indent = " " * len(start)
+    return [f"{start}{lines[0]}", *(f"{indent}{line}" for line in lines[1:])] if lines else [start.rstrip()]
+
+
 # The first columns of a row, and the text in the last one. Columns are two spaces apart.
 _ROW = re.compile(r"( +\S+ {2,}(?:\S+ {2,})*)(.*)")
 
@@ -42,7 +54,6 @@ class Help(argparse.HelpFormatter):
     def _wrapped(self, line: str, width: int) -> list[str]:
         if len(line) <= width:
             return [line]
-        from whetstone.cli.columns import hanging_lines  # not needed for `whetstone --version`
 
         if row := _ROW.match(line):
             return hanging_lines(row[1], row[2], width)

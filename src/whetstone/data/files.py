@@ -195,3 +195,8 @@ def bounded_lines(file: IO[bytes], name: object) -> Iterator[bytes]:
                 "is one row"
             )
         yield line
+
+
+def plain_lines(text: str) -> str:
+    """Return a text without a byte order mark and with LF at the ends of lines."""
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")

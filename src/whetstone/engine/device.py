@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 
 from whetstone.core.errors import UserError
-from whetstone.engine.cpu_flags import cpu_bf16_flags
+from whetstone.engine.torch_environment import cpu_bf16_flags
 
 
 def accelerator() -> str | None:

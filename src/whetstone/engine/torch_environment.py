@@ -39,3 +39,17 @@ def bound_kernel_caches() -> bool:
     for name, entries in _KERNEL_CACHES.items():
         os.environ.setdefault(name, entries)
     return True
+
+
+# Names of bfloat16 instructions in ``/proc/cpuinfo``, on x86 and on ARM.
+_BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16", "svebf16"})
+
+
+def cpu_bf16_flags(cpuinfo: str) -> list[str]:
+    """The bfloat16 instruction sets that the text of ``/proc/cpuinfo`` names, sorted."""
+    words: set[str] = set()
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip().lower() in ("flags", "features"):
+            words.update(value.split())
+    return sorted(_BF16_FLAGS & words)

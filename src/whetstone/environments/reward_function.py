@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from whetstone.core.plugins import load_plugin
 from whetstone.core.problem import Problem
-from whetstone.core.real_numbers import finite_number
+from whetstone.core.sample import finite_number
 from whetstone.core.verdict import Judgement
 
 RewardFunction = Callable[[Problem, str, Judgement], float | None]

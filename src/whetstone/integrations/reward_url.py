@@ -24,7 +24,7 @@ from whetstone.core.http.service_host import RequestLog
 from whetstone.core.http.settings import Address, HostLimits
 from whetstone.integrations.openrlhf import RewardFunction
 from whetstone.integrations.rewards import NoReward, ScoredReply
-from whetstone.service.decoding import read_message
+from whetstone.service.messages import read_message
 
 _MOST_FIELDS = 100
 

@@ -20,9 +20,9 @@ from whetstone.core.sample import Batch, Group
 from whetstone.engine.engine import ProcessGroup, Sleeper
 from whetstone.environments.episode import POLICY
 from whetstone.environments.replies import EngineReplies
-from whetstone.rollout.flow import Flow, FlowBatch, FlowReport
 from whetstone.rollout.group_facts import drop_reason, facts_of
 from whetstone.rollout.ledger import TokenLedger
+from whetstone.rollout.protocol import Flow, FlowBatch, FlowReport
 from whetstone.rollout.replica import SamplingProgress
 from whetstone.rollout.sampling import GroupSampler
 from whetstone.rollout.source import PromptSource

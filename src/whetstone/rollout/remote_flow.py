@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from whetstone.core.errors import UserError
 from whetstone.core.sample import Batch, Group
-from whetstone.rollout.flow import FlowBatch
 from whetstone.rollout.group_facts import decode_group
 from whetstone.rollout.protocol import (
     LONGEST_WAIT_S,
@@ -18,6 +17,7 @@ from whetstone.rollout.protocol import (
     BatchPending,
     BatchResponse,
     BatchService,
+    FlowBatch,
     TrainerRequest,
 )
 from whetstone.rollout.state import Offer

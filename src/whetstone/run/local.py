@@ -30,9 +30,9 @@ from whetstone.report.metrics import MetricsWriter, Record, read_metrics
 from whetstone.report.rollouts import RolloutWriter, rollouts_from
 from whetstone.report.run_signs import SignWatch
 from whetstone.report.sinks import ShownMetrics, check_views
-from whetstone.rollout.flow import FlowBatch
 from whetstone.rollout.group_facts import tokens_by_version
 from whetstone.rollout.pace import ReplyClock
+from whetstone.rollout.protocol import FlowBatch
 from whetstone.run.auto import with_choices
 from whetstone.run.checks import check_episodes, check_references
 from whetstone.run.display import Display
@@ -47,10 +47,9 @@ from whetstone.run.run_dir import check_recipe, find_checkpoint, write_recipe
 from whetstone.run.run_judge import run_judge
 from whetstone.run.separate_evaluation import SeparateEvaluation
 from whetstone.run.start_record import record_start
-from whetstone.trainer.checkpoint import load_checkpoint
+from whetstone.trainer.checkpoint import CheckpointSaver, load_checkpoint
 from whetstone.trainer.loop import RunDrained, train_steps
 from whetstone.trainer.ranks import Ranks, join_ranks
-from whetstone.trainer.saver import CheckpointSaver
 from whetstone.trainer.sharding import whole_model
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from whetstone.core.errors import UserError
+from whetstone.engine.architecture import are_uniform, blocks
 from whetstone.engine.kv_cache import BatchCache, PromptCache, PromptKV
 from whetstone.engine.memory import cache_limit
 from whetstone.engine.meta_model import FusedAttention, StorageTracker, meta_model
-from whetstone.engine.model_layers import are_uniform, blocks
 from whetstone.engine.scheduler import PREFILL_TOKENS
 from whetstone.engine.settings import SERVERS, TorchOptions
 from whetstone.evaluate.plan import SamplingPlan

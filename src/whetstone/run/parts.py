@@ -24,8 +24,8 @@ from whetstone.environments.formats.family import family_of
 from whetstone.environments.formats.marks import Marks
 from whetstone.environments.replies import EngineReplies
 from whetstone.environments.runner import open_environment
-from whetstone.rollout.flow import Flow
 from whetstone.rollout.local_flow import LocalFlow, SharedDevices
+from whetstone.rollout.protocol import Flow
 from whetstone.rollout.sampling import GroupSampler
 from whetstone.rollout.source import PromptSource
 from whetstone.run.initial_model import start_folder

@@ -11,7 +11,7 @@ from whetstone.engine.memory import peak_bytes
 from whetstone.evaluate.results import Evaluation
 from whetstone.report.batch import batch_metrics
 from whetstone.report.ledger import LEDGER
-from whetstone.rollout.flow import FlowBatch, FlowReport
+from whetstone.rollout.protocol import FlowBatch, FlowReport
 
 
 def train_record(

@@ -18,7 +18,7 @@ from whetstone.core.http.admission import Visit, visit_of
 from whetstone.core.http.error_body import ErrorReply
 from whetstone.core.http.refusal import RequestRefused, too_busy
 from whetstone.core.http.request_body import body_of, cancel_on_disconnect, requested_deadline
-from whetstone.service.decoding import estimate_memory, read_message
+from whetstone.service.messages import estimate_memory, read_message
 from whetstone.service.service import Service
 
 T = TypeVar("T")

@@ -27,8 +27,8 @@ from whetstone.engine.architecture import (
 from whetstone.engine.expert_routing import ExpertRouters
 from whetstone.engine.invariance import attention_set_to, missing_rows, supports_invariance
 from whetstone.engine.out_of_memory import TRAINING_KEYS, explain_out_of_memory
+from whetstone.trainer.attention_kernels import INVARIANT_PACKED, PACKED
 from whetstone.trainer.log_probs import LogProbHead, Supports
-from whetstone.trainer.packed_attention import INVARIANT_PACKED, PACKED
 from whetstone.trainer.packing import Layout, MicroBatch, PromptReplies, pack
 from whetstone.trainer.ranks import Ranks
 from whetstone.trainer.settings import AttentionName
@@ -72,7 +72,7 @@ class Forward:
     """Log-probs of reply tokens under ``softmax(logits / temperature)``, with and without gradients.
 
     attention: ``packed`` computes a prompt once for its replies and needs no mask of a row
-    (:mod:`whetstone.trainer.packed_attention`); ``model`` pads rows of one reply and uses the model's own
+    (:mod:`whetstone.trainer.attention_kernels`); ``model`` pads rows of one reply and uses the model's own
     attention; ``auto`` is ``packed`` if the model's layers support it. logits_per_chunk: see
     :class:`whetstone.trainer.log_probs.LogProbHead`. routing_replay: the experts of a micro-batch replace
     those that the model would choose, also when a layer is computed again for the backward pass. invariant:

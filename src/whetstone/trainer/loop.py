@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from whetstone.core.sample import Batch
-from whetstone.rollout.flow import Flow, FlowBatch
+from whetstone.rollout.protocol import Flow, FlowBatch
 
 
 class StepTrainer(Protocol):

@@ -11,7 +11,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from whetstone.core.errors import UserError
-from whetstone.engine.model_layers import blocks
+from whetstone.engine.architecture import blocks
 
 
 def check_offload(device: torch.device) -> None:

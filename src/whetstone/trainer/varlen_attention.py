@@ -2,7 +2,7 @@
 
 To the kernel, a run is a sequence. One call computes the attention of all runs to themselves, and a second
 one that of replies to their prompts, which are read once. Both results are merged as
-``packed_attention.py`` says. A window hides a part of the prompt that differs from token to token, which the
+``attention_kernels.py`` says. A window hides a part of the prompt that differs from token to token, which the
 kernel only expresses for keys that are one sequence. Replies with a window therefore get copies of those keys
 of their prompt that the window reaches.
 

@@ -25,9 +25,8 @@ from whetstone.core.problem import CallCase, CallTests, Problem, StdinCase, Stdi
 from whetstone.core.settings import NonEmpty, Section
 from whetstone.data.decisions import ProblemDecision
 from whetstone.data.explain import explain
-from whetstone.data.files import check_plain
+from whetstone.data.files import check_plain, plain_lines
 from whetstone.data.sources.downloads import PackageFile
-from whetstone.data.text_lines import plain_lines
 from whetstone.data.validate.comparing import with_stated_comparison
 
 Row = dict[str, Any]

@@ -21,7 +21,7 @@ from whetstone.core.problem import (
     case_count,
 )
 from whetstone.core.syntax import parsed
-from whetstone.data.text_lines import plain_lines
+from whetstone.data.files import plain_lines
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.reasons import DefectFlag
 from whetstone.judge.answers.comparisons import same_value

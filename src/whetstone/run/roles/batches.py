@@ -12,7 +12,7 @@ import msgspec
 from whetstone.core.errors import UserError
 from whetstone.core.sample import Batch
 from whetstone.report.audit import KeptAudit, keep_audit
-from whetstone.rollout.flow import FlowBatch, FlowReport
+from whetstone.rollout.protocol import FlowBatch, FlowReport
 from whetstone.rollout.remote_flow import RemoteFlow
 from whetstone.rollout.service.client import FlowClient
 from whetstone.rollout.status import shares

@@ -25,9 +25,8 @@ from whetstone.run.evaluations import evaluation_records
 from whetstone.run.recipe import Recipe, dump_recipe
 from whetstone.run.roles.identity import flow_section
 from whetstone.run.roles.on_ray import RayPlacement
-from whetstone.run.roles.process import RoleProcess, role_command, start_local
 from whetstone.run.roles.role_addresses import replica_command
-from whetstone.run.roles.supervise import Role, Supervisor
+from whetstone.run.roles.supervise import Role, RoleProcess, Supervisor, role_command, start_local
 from whetstone.run.run_dir import LOGS
 
 

@@ -20,7 +20,7 @@ from torch._C._distributed_c10d import TCPStore
 from whetstone.core.errors import BAD_INPUT
 from whetstone.core.outputs import write_file
 from whetstone.run.recipe import Recipe, dump_recipe
-from whetstone.run.roles.process import role_command
+from whetstone.run.roles.supervise import role_command
 from whetstone.trainer.ranks import RankLost, StoppedByOtherRank
 
 _LOOPBACK = "127.0.0.1"

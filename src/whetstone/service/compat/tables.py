@@ -22,7 +22,7 @@ from whetstone.core.problem import (
     Tests,
 )
 from whetstone.service.compat.schemas import TestConfig
-from whetstone.service.decoding import check_value_count
+from whetstone.service.messages import check_value_count
 
 DEFAULT_TIMEOUT_S = 20.0
 _DEFAULT_MEMORY_MB = 1024.0

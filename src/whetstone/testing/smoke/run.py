@@ -29,9 +29,9 @@ from whetstone.engine.scratch import architecture_of, build_miniature, build_tok
 from whetstone.evaluate.results import headline_key
 from whetstone.report.metrics import read_metrics
 from whetstone.run.recipe import Recipe, dump_recipe, model_recipes, stage_recipes
-from whetstone.testing.smoke.scripted_replies import PlantedReplies, planted_replies
 from whetstone.testing.smoke.sets import Build, SmokeSets, smoke_sets
 from whetstone.testing.smoke.shrink import PLANTED, join_stages, shrink_recipe
+from whetstone.testing.smoke.tasks import PlantedReplies, planted_replies
 
 # Enough text to train the vocabulary of the tiny tokenizer.
 _TEXTS = 300

@@ -19,8 +19,7 @@ from whetstone.data.sources.table import source_named
 from whetstone.evaluate.benchmarks import BENCHMARKS
 from whetstone.evaluate.plan_file import PlannedBenchmark
 from whetstone.run.recipe import Recipe
-from whetstone.testing.smoke.scripted_replies import known_programs_for
-from whetstone.testing.smoke.tasks import write_rows
+from whetstone.testing.smoke.tasks import known_programs_for, write_rows
 
 Build = Callable[[str, Sequence[str], str], None]
 """Runs ``whetstone data build`` for a pipeline file, with overrides, into a folder."""

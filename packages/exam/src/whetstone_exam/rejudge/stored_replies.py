@@ -20,7 +20,7 @@ from msgspec import Struct
 from whetstone.core.errors import UserError
 from whetstone.core.parquet import pa, pq
 from whetstone.core.problem import Problem
-from whetstone.core.real_numbers import finite_number
+from whetstone.core.sample import finite_number
 from whetstone.integrations.rows import problem_of, read_integer, reply_text
 from whetstone.report.rollouts import read_rollouts, rollout_files, rollout_steps, with_groups
 
