@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.weights import entropy_bytes
-from whetstone.weights.encoder import VersionEncoder
 from whetstone.weights.manifest import digest
+from whetstone.weights.publisher import VersionEncoder
 from whetstone.weights.replica import WeightReplica
 from whetstone.weights.settings import default_threads
 from whetstone.weights.shards import elements_of, whole_tensors

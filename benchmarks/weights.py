@@ -42,11 +42,11 @@ from whetstone.engine.loading import load_model
 from whetstone.engine.settings import EngineSection
 from whetstone.trainer.optimizer import MasterAdamW
 from whetstone.weights.codec import decode_delta, encode_delta
-from whetstone.weights.encoder import VersionEncoder
-from whetstone.weights.engine_updater import EngineUpdater
 from whetstone.weights.manifest import Manifest, digest
+from whetstone.weights.publisher import VersionEncoder
 from whetstone.weights.replica import WeightReplica
 from whetstone.weights.shards import elements_of, whole_tensors
+from whetstone.weights.subscription import EngineUpdater
 from whetstone.weights.tcp_client import TcpSource
 from whetstone.weights.tcp_server import TcpServer
 from whetstone.weights.version_store import VersionStore

@@ -18,11 +18,11 @@ from whetstone.core.settings import Sampling
 from whetstone.engine.engine import Engine, GenerationRequest
 from whetstone.engine.torch_engine import TorchEngine
 from whetstone.trainer.trainer import Trainer
-from whetstone.weights.engine_updater import EngineUpdater
 from whetstone.weights.offer import TCP
 from whetstone.weights.publisher import VersionPublisher
 from whetstone.weights.replica import WeightReplica, published_tensors
 from whetstone.weights.settings import WeightsSection
+from whetstone.weights.subscription import EngineUpdater
 from whetstone.weights.tcp_client import TcpSource
 
 _UPDATES = 3

@@ -13,9 +13,9 @@ from pydantic_core import PydanticUndefined
 
 from whetstone.algorithm.algorithm import Algorithm
 from whetstone.algorithm.named import algorithm_class, preset_names
-from whetstone.run.settings_schema import describe, docstring_entries
 from whetstone.core.settings import Section
 from whetstone.run.recipe import Recipe
+from whetstone.run.settings_schema import describe, docstring_entries
 
 _BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 _HEAD = """# Recipe keys

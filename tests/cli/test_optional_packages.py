@@ -15,7 +15,7 @@ import pytest
 from whetstone.cli.main import main
 from whetstone.core.errors import UserError
 from whetstone.core.optional_packages import PACKAGE_OF_COMMAND, installed_comparisons, load_command
-from whetstone.evaluate.grading import check_grading
+from whetstone.evaluate.measure import check_grading
 
 
 @pytest.fixture

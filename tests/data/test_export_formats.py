@@ -24,8 +24,7 @@ from whetstone.core.problem import (
     StdinTests,
 )
 from whetstone.data.dataset import DatasetWriter, load_problems
-from whetstone.data.export_formats.formats import VERL, NotRepresentable
-from whetstone.data.export_formats.write import export_format_named, write_export
+from whetstone.data.export_formats import VERL, NotRepresentable, export_format_named, write_export
 from whetstone.data.files import write_problems
 from whetstone.data.sources.rows import read_rows
 from whetstone.data.sources.source import import_rows

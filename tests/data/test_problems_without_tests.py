@@ -28,8 +28,13 @@ from whetstone.data.card import Census
 from whetstone.data.contamination import Thresholds, find_contamination
 from whetstone.data.decisions import ProblemDecision
 from whetstone.data.duplicates import Deduplication, find_duplicates
-from whetstone.data.export_formats.formats import VERL, NotRepresentable, prompt_text
-from whetstone.data.export_formats.write import export_format_named, write_export
+from whetstone.data.export_formats import (
+    VERL,
+    NotRepresentable,
+    export_format_named,
+    prompt_text,
+    write_export,
+)
 from whetstone.data.files import read_problems, write_problems
 from whetstone.data.select import Selection, select
 from whetstone.data.validate.policy import Policy

@@ -14,12 +14,12 @@ from whetstone.core.problem import CallCase, CallTests, Limits, Problem, Program
 from whetstone.core.verdict import CaseJudgement
 from whetstone.data.builtin import shipped_problems
 from whetstone.data.validate.cases import case_flags
+from whetstone.data.validate.comparing import statement_flags
 from whetstone.data.validate.mutants import OPERATORS, mutants
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.references import MOST_MEMORY_MB, Cost, cost_of, limits_for
 from whetstone.data.validate.runs import Runs
 from whetstone.data.validate.shared_tests import SharedTests
-from whetstone.data.validate.statements import statement_flags
 from whetstone.data.validate.strength import trivial_programs
 from whetstone.data.validate.whole_set import ValidationTally
 from whetstone.judge import Judgement, Verdict

@@ -10,7 +10,7 @@ from tests.engine.tiny_models import byte_tokenizer, tiny_model
 from tests.weights.published import StoreSource, publish
 from whetstone.engine.served.model_folders import ModelFolder
 from whetstone.engine.weights import folder_weights
-from whetstone.weights.encoder import VersionEncoder
+from whetstone.weights.publisher import VersionEncoder
 from whetstone.weights.replica import WeightReplica, published_tensors
 from whetstone.weights.version_store import VersionStore
 

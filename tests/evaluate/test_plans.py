@@ -10,9 +10,9 @@ import pytest
 from tests.evaluate.scripted_server import Answer, Scripted, completion, fenced, serving
 from whetstone.cli.main import main
 from whetstone.core.errors import UserError
+from whetstone.evaluate.benchmarks import livecodebench_variant
 from whetstone.evaluate.plan_file import read_plan, shipped_plans
 from whetstone.evaluate.results import load_evaluation
-from whetstone.evaluate.variants import livecodebench_variant
 
 
 def planned(tmp_path: Path, text: str) -> Path:

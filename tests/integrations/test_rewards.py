@@ -22,7 +22,7 @@ import pytest
 
 from whetstone.core.errors import UserError
 from whetstone.core.problem import AssertTests, Problem, Program, StdinCase, StdinTests
-from whetstone.data.export_formats.write import export_format_named, write_export
+from whetstone.data.export_formats import export_format_named, write_export
 from whetstone.data.files import write_problems
 from whetstone.environments.prompt_text import prompt_of
 from whetstone.environments.settings import EnvironmentSection

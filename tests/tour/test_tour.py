@@ -8,8 +8,17 @@ from pathlib import Path
 import pytest
 
 from whetstone.cli.main import main
-from whetstone.cli.tour import MARK, fresh_folder, reward_curve, sparkline
-from whetstone.cli.tour_parts.programs import CHEATS, CORRECT, PROBLEM, WRONG, judge_programs
+from whetstone.cli.tour import (
+    CHEATS,
+    CORRECT,
+    MARK,
+    PROBLEM,
+    WRONG,
+    fresh_folder,
+    judge_programs,
+    reward_curve,
+    sparkline,
+)
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Program
 from whetstone.judge import Judge

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whetstone.weights.encoder import VersionEncoder
 from whetstone.weights.manifest import Manifest, VersionId, dump_manifest, load_manifest
+from whetstone.weights.publisher import VersionEncoder
 from whetstone.weights.replica import PreparedVersion, WeightReplica
 from whetstone.weights.shards import whole_tensors
 from whetstone.weights.source import OnPart, PartKey, WeightSource

@@ -20,9 +20,9 @@ from whetstone.engine.served.model_folders import ModelFolder
 from whetstone.engine.served.vllm_worker import POSITIONS, VALUES
 from whetstone.engine.torch_engine import TorchEngine
 from whetstone.engine.weights import folder_weights
-from whetstone.weights.encoder import VersionEncoder
-from whetstone.weights.engine_updater import EngineUpdater
+from whetstone.weights.publisher import VersionEncoder
 from whetstone.weights.replica import VersionRejected, WeightReplica, published_tensors
+from whetstone.weights.subscription import EngineUpdater
 from whetstone.weights.version_store import VersionStore
 
 

@@ -13,10 +13,9 @@ import torch
 
 from tests.weights.published import Side, Trained, follow, publish, replica_of, same_bits
 from whetstone.core.errors import UserError
-from whetstone.weights.folder_publisher import FolderPublisher, versions
-from whetstone.weights.folder_source import FolderSource
 from whetstone.weights.manifest import FormatMismatch, dump_manifest, load_manifest
 from whetstone.weights.replica import VersionRejected
+from whetstone.weights.shared_folder import FolderPublisher, FolderSource, versions
 from whetstone.weights.source import VersionEvicted
 
 

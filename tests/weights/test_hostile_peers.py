@@ -18,9 +18,8 @@ from blake3 import blake3
 
 from tests.weights.published import Side
 from whetstone.core.errors import UserError
-from whetstone.weights.folder_publisher import READERS
-from whetstone.weights.folder_source import FolderSource
 from whetstone.weights.manifest import FORMAT, load_manifest
+from whetstone.weights.shared_folder import READERS, FolderSource
 from whetstone.weights.source import PublisherUnreachable
 from whetstone.weights.streams import CorruptData
 from whetstone.weights.tcp_client import TcpSource

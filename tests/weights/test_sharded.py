@@ -18,10 +18,10 @@ from torch.distributed.tensor import DTensor
 
 from tests.weights.published import follow
 from whetstone.engine.weights import DeferredWeight
-from whetstone.weights.folder_source import FolderSource
 from whetstone.weights.publisher import VersionPublisher
 from whetstone.weights.replica import WeightReplica
 from whetstone.weights.settings import WeightsSection
+from whetstone.weights.shared_folder import FolderSource
 from whetstone.weights.tcp_client import TcpSource
 
 pytestmark = pytest.mark.process

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from tests.weights.published import Side, StoreSource, Trained, follow, same_bits
-from whetstone.weights.encoder import EncodedVersion, VersionEncoder
 from whetstone.weights.manifest import (
     FormatMismatch,
     VersionId,
@@ -22,6 +21,7 @@ from whetstone.weights.manifest import (
     load_manifest,
     make_manifest,
 )
+from whetstone.weights.publisher import EncodedVersion, VersionEncoder
 from whetstone.weights.replica import VersionRejected, WeightReplica
 from whetstone.weights.shards import TensorShard, whole_tensors
 from whetstone.weights.source import VersionEvicted

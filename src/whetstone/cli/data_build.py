@@ -29,8 +29,15 @@ from whetstone.data.contamination import Decontamination
 from whetstone.data.dataset import SPLITS, check_destination, open_problems, place_of, publish
 from whetstone.data.duplicates import Deduplication
 from whetstone.data.pass_rate import DifficultyStep
-from whetstone.data.pipeline import STEP_PLUGINS, Pipeline, PipelineStep, load_pipeline
-from whetstone.data.pipeline_run import BuildStage, run_stages, stages_of
+from whetstone.data.pipeline import (
+    STEP_PLUGINS,
+    BuildStage,
+    Pipeline,
+    PipelineStep,
+    load_pipeline,
+    run_stages,
+    stages_of,
+)
 from whetstone.data.prepare import PreparationPlan
 from whetstone.data.select import Selection
 from whetstone.data.sources.table import source_named

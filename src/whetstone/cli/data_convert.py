@@ -12,7 +12,7 @@ from whetstone.core.flag import Flag
 from whetstone.core.outputs import check_outputs
 from whetstone.core.settings import NonEmpty, Section
 from whetstone.data.dataset import open_problems, place_of
-from whetstone.data.export_formats.write import (
+from whetstone.data.export_formats import (
     EXPORT_FORMATS,
     ExportFormatName,
     export_files,

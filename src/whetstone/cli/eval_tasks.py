@@ -183,8 +183,7 @@ def tasks_of(measurement: Measurement, replies: ReplyOptions) -> list[Evaluation
     """Return the measurements of a command. Raises UserError for invalid options."""
     from whetstone.evaluate.benchmarks import load_benchmark
     from whetstone.evaluate.folder import check_files
-    from whetstone.evaluate.grading import check_grading
-    from whetstone.evaluate.measure import EvaluationTask
+    from whetstone.evaluate.measure import EvaluationTask, check_grading
     from whetstone.evaluate.plan_file import asking_of, sampling_of
     from whetstone.run.recipe import load_recipe
 

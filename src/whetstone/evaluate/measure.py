@@ -1,11 +1,14 @@
-"""Measure a model on benchmarks: join replies, judge and rules, evaluate, show and save."""
+"""Measure a model on benchmarks: join replies, judge and rules, evaluate, show and save.
+
+An evaluation judges by the rules of training, or by those of published graders.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -15,14 +18,15 @@ from msgspec import Struct
 from rich.console import Console
 
 from whetstone.core.errors import UserError
-from whetstone.core.optional_packages import installed_comparisons
+from whetstone.core.optional_packages import installed_comparisons, load_grader
+from whetstone.core.problem import Problem
 from whetstone.core.progress import Progress
 from whetstone.environments.environment import Environment
+from whetstone.environments.runner import open_environment
 from whetstone.environments.settings import EnvironmentSection
 from whetstone.evaluate.benchmarks import Benchmark
 from whetstone.evaluate.evaluate import evaluate, prompts_of
 from whetstone.evaluate.folder import EvaluationFolder, EvaluationUsage, add_seconds
-from whetstone.evaluate.grading import Grading, environment_by
 from whetstone.evaluate.manifest import build_manifest
 from whetstone.evaluate.plan import SamplingPlan
 from whetstone.evaluate.replies.writer import ReplyWriter
@@ -30,6 +34,31 @@ from whetstone.evaluate.results import Evaluation
 from whetstone.evaluate.tables import interval, print_evaluation, shown
 from whetstone.evaluate.tally import Tally
 from whetstone.judge import AsyncJudge
+
+Grading = Literal["ours", "official"]
+
+
+def check_grading(name: Grading, problems: Iterable[Problem]) -> None:
+    """Raise UserError for problems that these rules do not cover, and for rules that are not installed."""
+    if name == "official":
+        load_grader(name).check_problems(problems)
+
+
+@asynccontextmanager
+async def environment_by(
+    name: Grading,
+    judge: AsyncJudge,
+    settings: EnvironmentSection,
+    minimum_tier: str = "restricted",
+) -> AsyncGenerator[Environment]:
+    """Open the environment with these rules, for prompts by ``settings``."""
+    if name == "ours":
+        async with open_environment(settings) as environment:
+            yield environment
+        return
+    with load_grader(name)(judge, settings, minimum_tier) as rules:
+        yield rules
+
 
 TierName = Literal["root", "userns", "restricted"]
 

@@ -19,7 +19,7 @@ from whetstone.environments.settings import EnvironmentSection
 from whetstone.evaluate.benchmarks import load_benchmark, problems_hash
 from whetstone.evaluate.evaluate import evaluate, prompts_of
 from whetstone.evaluate.folder import EvaluationFolder, holds
-from whetstone.evaluate.grading import Grading, check_grading, environment_by
+from whetstone.evaluate.measure import Grading, check_grading, environment_by
 from whetstone.evaluate.plan import SamplingPlan
 from whetstone.evaluate.replies.engine import EngineWriter
 from whetstone.evaluate.results import Evaluation

@@ -19,7 +19,7 @@ import numpy as np
 
 from whetstone.weights.codec import encode_full, raw_head
 from whetstone.weights.manifest import Manifest, Shard, TensorBlock, VersionId
-from whetstone.weights.snapshot import RankSnapshot
+from whetstone.weights.shards import RankSnapshot
 from whetstone.weights.source import VersionEvicted
 from whetstone.weights.streams import Bytes
 

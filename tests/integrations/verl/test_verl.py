@@ -37,7 +37,7 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
     from whetstone.core.problem import Problem, StdinCase, StdinTests
-    from whetstone.data.export_formats.write import export_format_named, write_export
+    from whetstone.data.export_formats import export_format_named, write_export
     from whetstone.data.files import write_problems
 
     folder = tmp_path_factory.mktemp("rows")

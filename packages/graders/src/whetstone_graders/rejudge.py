@@ -24,8 +24,7 @@ from whetstone.environments.turn_barrier import TurnBarrier
 from whetstone.evaluate.benchmarks import Benchmark, load_benchmark
 from whetstone.evaluate.evaluate import evaluate
 from whetstone.evaluate.folder import EvaluationFolder, read_samples
-from whetstone.evaluate.grading import Grading, check_grading, environment_by
-from whetstone.evaluate.measure import ProgressView
+from whetstone.evaluate.measure import Grading, ProgressView, check_grading, environment_by
 from whetstone.evaluate.replies.writer import ReplyRequest
 from whetstone.evaluate.results import Evaluation, SampleResult, evaluations_in, load_evaluation
 from whetstone.evaluate.tables import percent, print_evaluation

@@ -12,7 +12,7 @@ from whetstone.core.problem import CallTests, Compare, Limits, NoTests, Problem
 from whetstone.data.decisions import ProblemDecision
 from whetstone.data.resumable import digest_of
 from whetstone.data.validate.cases import case_flags
-from whetstone.data.validate.comparing import comparison_text, leaves, with_stated_comparison
+from whetstone.data.validate.comparing import comparison_text, leaves, statement_flags, with_stated_comparison
 from whetstone.data.validate.policy import Policy
 from whetstone.data.validate.reasons import DefectFlag, by_weight
 from whetstone.data.validate.references import (
@@ -26,7 +26,6 @@ from whetstone.data.validate.references import (
 )
 from whetstone.data.validate.runs import Runs, is_python
 from whetstone.data.validate.shared_tests import SharedTests
-from whetstone.data.validate.statements import statement_flags
 from whetstone.data.validate.strength import (
     Strength,
     mutant_strength,

@@ -16,9 +16,9 @@ from whetstone.core.flag import Flag
 from whetstone.core.problem import AssertTests, Problem, Program, StdinTests, case_count
 from whetstone.core.settings import Count, Natural, NonEmpty, Positive, Section
 from whetstone.data.resumable import digest_of
+from whetstone.data.validate.comparing import leaves_open
 from whetstone.data.validate.references import makes_sets
 from whetstone.data.validate.runs import Runs, is_python
-from whetstone.data.validate.statements import leaves_open
 from whetstone.judge import Verdict
 from whetstone_curation.audit.labelled_programs import GivenPrograms
 from whetstone_curation.input_validator import validator_of

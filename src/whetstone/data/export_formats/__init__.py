@@ -1,1 +1,0 @@
-"""Problems in the columns that other trainers read."""
