@@ -12,7 +12,8 @@ from whetstone.core.lazy import lazy_names
 if TYPE_CHECKING:
     from whetstone.core.problem import Problem, Program
     from whetstone.core.verdict import Judgement, Verdict
-    from whetstone.judge.api import AsyncJudge, Judge
+    from whetstone.judge.api import Judge
+    from whetstone.judge.async_judge import AsyncJudge
     from whetstone.service.async_client import AsyncJudgeClient
     from whetstone.service.client import JudgeClient
 
@@ -34,7 +35,8 @@ __getattr__ = lazy_names(
     {
         "whetstone.core.problem": ("Problem", "Program"),
         "whetstone.core.verdict": ("Judgement", "Verdict"),
-        "whetstone.judge.api": ("AsyncJudge", "Judge"),
+        "whetstone.judge.api": ("Judge",),
+        "whetstone.judge.async_judge": ("AsyncJudge",),
         "whetstone.service.async_client": ("AsyncJudgeClient",),
         "whetstone.service.client": ("JudgeClient",),
     },

@@ -89,6 +89,11 @@ def test_changed_elements_are_decoded_bit_for_bit(blocks: Blocks, chosen: tuple[
     check_that_changes_come_back(blocks, *chosen)
 
 
+def test_bytes_of_which_only_the_sign_changes_come_back() -> None:
+    old = np.full(1000, 5, np.uint8)
+    check_that_changes_come_back([(old, old ^ 128)], 4096, {"_BAND_CHANGES": 1})
+
+
 def check_that_changes_come_back(blocks: Blocks, tile: int, bands: dict[str, Any]) -> None:
     old, new = [o for o, _ in blocks], [n for _, n in blocks]
     width, count = new[0].dtype.itemsize, sum(map(len, new))

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
-
 from whetstone.core.errors import UserError
 
 _ATTENTION_KINDS = {"full_attention", "sliding_attention"}
@@ -106,19 +104,3 @@ def _ropes(config: Any) -> Iterator[Mapping[str, Any]]:
         yield parameters
     else:
         yield from (p for p in parameters.values() if isinstance(p, Mapping))
-
-
-def blocks(model: Any) -> list[nn.Module]:
-    """Return the repeated layers of a transformers model."""
-    lists = [module for module in model.base_model.children() if isinstance(module, nn.ModuleList)]
-    return list(max(lists, key=len, default=()))
-
-
-def are_uniform(model: Any) -> bool:
-    """Return whether all layers have the same parameters and the same kind of attention."""
-    shapes = {
-        tuple((name, parameter.shape) for name, parameter in block.named_parameters())
-        for block in blocks(model)
-    }
-    kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ())
-    return len(shapes) == 1 and len(kinds) <= 1

@@ -11,7 +11,8 @@ from whetstone.core.lazy import lazy_names
 if TYPE_CHECKING:
     from whetstone.core.problem import Problem, Program
     from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
-    from whetstone.judge.api import AsyncJudge, Judge
+    from whetstone.judge.api import Judge
+    from whetstone.judge.async_judge import AsyncJudge
     from whetstone.judge.extract import answer_part, extract_program, names_called, strip_thinking
     from whetstone.judge.options import JudgeOptions
 
@@ -33,7 +34,8 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "whetstone.judge.api": ["AsyncJudge", "Judge"],
+        "whetstone.judge.api": ["Judge"],
+        "whetstone.judge.async_judge": ["AsyncJudge"],
         "whetstone.judge.extract": ["answer_part", "extract_program", "names_called", "strip_thinking"],
         "whetstone.judge.options": ["JudgeOptions"],
         "whetstone.core.problem": ["Problem", "Program"],

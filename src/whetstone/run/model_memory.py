@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from whetstone.core.errors import UserError
-from whetstone.engine.architecture import are_uniform, blocks
 from whetstone.engine.kv_cache import BatchCache, PromptCache, PromptKV
 from whetstone.engine.memory import cache_limit
 from whetstone.engine.meta_model import FusedAttention, StorageTracker, meta_model
@@ -29,7 +28,7 @@ from whetstone.run.recipe import Recipe
 from whetstone.trainer.forward import Forward
 from whetstone.trainer.log_probs import LOGITS_PER_CHUNK
 from whetstone.trainer.lora import add_adapters
-from whetstone.trainer.memory import checkpoint_activations
+from whetstone.trainer.memory import are_uniform, blocks, checkpoint_activations
 from whetstone.trainer.packing import MicroBatch, PromptReplies
 from whetstone.trainer.segments import plan_for_cpu
 

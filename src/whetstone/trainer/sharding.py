@@ -26,10 +26,10 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.initialization import no_init_weights
 
 from whetstone.core.errors import UserError
-from whetstone.engine.architecture import blocks
 from whetstone.engine.host_copies import HostCopies
 from whetstone.engine.weights import DeferredWeight
 from whetstone.trainer.lora import has_adapters, merged_weights
+from whetstone.trainer.memory import blocks
 from whetstone.trainer.ranks import Ranks
 
 

@@ -154,7 +154,8 @@ def _extra_bytes(high: Elements) -> Elements:
     only a 0 if there are none."""
     if high.max() < 255:
         return np.zeros(1, np.int64)
-    return np.minimum(high // 255, len(high)).astype(np.int64)
+    # Eight bits could not hold the number of parts.
+    return np.minimum((high // 255).astype(np.int64), len(high))
 
 
 def _take_numbers(stream: StreamReader, count: int, bits: int) -> Elements:
