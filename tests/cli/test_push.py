@@ -148,6 +148,10 @@ def test_a_run_has_its_records_and_neither_replies_nor_the_host(server: HubStand
     assert made.keys() == {"README.md", "recipe.yaml", "metrics.jsonl", *evaluations}
     assert made["metrics.jsonl"] == (run / "metrics.jsonl").read_bytes()
     assert "| held-out, pass@1 | 27.0% \\[21.0, 33.0\\] | 7" in card_of(made["README.md"])[1]
+    (run / "recipe.yaml").unlink()
+    assert main(["push", "run", str(run), "me/old"]) == 0
+    assert "recipe.yaml" not in server.repositories["datasets/me/old"].files
+    assert "recipe.yaml" not in str(server.repositories["datasets/me/old"].files["README.md"])
 
 
 def test_an_existing_repository_is_replaced_as_a_whole_and_only_if_asked(

@@ -78,7 +78,7 @@ def push_model(model: _Model, to: _Repository) -> int:
 
         checkpoint, files = model_of(source)
         run = _run_of(checkpoint.path, checkpoint.step)
-    if run is not None:
+    if run is not None and run.recipe:
         files["recipe.yaml"] = run.folder / "recipe.yaml"
     if run is None and CARD in files:
         return _push("model", files, to)
@@ -109,8 +109,8 @@ def push_set(problems: _Set, to: _Repository) -> int:
 def push_run(run: _Run, to: _Repository) -> int:
     """Send the records of a run. Raises UserError."""
     found = read_run(run.source, max_rollouts=0)
-    paths = [found.folder / "recipe.yaml", found.folder / "metrics.jsonl"]
-    paths += [*found.folder.glob("evaluations/*.jsonl"), *found.folder.glob("evaluations/*/evaluation.json")]
+    names = ("recipe.yaml", "metrics.jsonl", "evaluations/*.jsonl", "evaluations/*/evaluation.json")
+    paths = (path for name in names for path in found.folder.glob(name))
     files = {str(path.relative_to(found.folder)): path for path in paths}
     return _push("dataset", {**files, CARD: run_card(found, to.repo, to.licence, weights=False).encode()}, to)
 

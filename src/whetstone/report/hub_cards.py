@@ -91,7 +91,8 @@ def _about_run(run: RunData) -> Iterator[str]:
     for start in starts:
         yield f"Settings that differ from the recipe {start.shipped}:" if start.shipped else "Settings:"
         yield _table(("key", "value"), ((key, json.dumps(now)) for key, (_, now) in start.settings.items()))
-    yield "The whole recipe is in `recipe.yaml`."
+    if run.recipe:
+        yield "The whole recipe is in `recipe.yaml`."
 
 
 def _licences(licence: str, run: RunData | None) -> str:
