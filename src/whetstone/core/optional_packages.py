@@ -21,6 +21,7 @@ PACKAGE_OF_COMMAND = {
     "eval.rejudge": "whetstone-graders",
     "eval.rating": "whetstone-graders",
     "data.audit": "whetstone-curation",
+    "data.repositories": "whetstone-curation",
     "data.strengthen": "whetstone-curation",
 }
 

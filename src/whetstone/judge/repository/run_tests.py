@@ -148,7 +148,7 @@ def main(payload: bytes, result_fd: int, link_fd: int | None) -> None:
     sys.modules[module.__name__] = module
     observer.write("ready")
     plugins = [part for name in request["plugins"] for part in ("-p", name)]
-    options = ["-q", "--continue-on-collection-errors", "-p", "no:cacheprovider", "-o", "addopts="]
+    options = ["-q", "--continue-on-collection-errors", "-p", "no:cacheprovider", "-o", "addopts=", "--tb=no"]
     pytest.main([*options, "--rootdir", ".", *plugins, *request["files"]], plugins=[ReportPlugin(observer)])
     observer.write("done")
     sys.stdout.flush()

@@ -1,0 +1,1 @@
+"""Repository tasks made from source distributions, with their own tests as hidden tests."""

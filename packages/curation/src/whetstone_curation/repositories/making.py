@@ -1,0 +1,276 @@
+"""Make tasks of a package: change one of its functions so that some of its own tests fail."""
+
+from __future__ import annotations
+
+import ast
+import re
+import threading
+from collections import Counter
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct, field
+
+from whetstone.core.problem import Limits
+from whetstone.core.syntax import parse
+from whetstone.core.verdict import Verdict
+from whetstone.judge.environments.environment import PackageEnvironment
+from whetstone.judge.repository.base import Files, base_name
+from whetstone.judge.repository.grader import RepositoryGrader
+from whetstone.judge.repository.observations import ExpectedTest, TestReport
+from whetstone.judge.repository.task import RepositoryTask
+from whetstone_curation.repositories.changed_functions import (
+    ChangedFunction,
+    SourceFunction,
+    changed_versions,
+    find_functions,
+    without_body,
+)
+from whetstone_curation.repositories.package_index import Unsuitable
+from whetstone_curation.repositories.package_tests import PackageTests, RecordedModule, check_environment
+from whetstone_curation.repositories.source_tree import SourceTree
+from whetstone_curation.repositories.statements import ExpectedValues, statement_of
+
+# The tests of a task. More of them would make the set large, and decide nothing more.
+MOST_TESTS = 100
+# Functions that are tried for each task wanted.
+_TRIES = 8
+# The tests take at most this part of a task's CPU limit with the reference.
+_HEADROOM = 3
+
+
+class PackageRecord(Struct, kw_only=True):
+    """What was made of a package, for the card. ``dropped``: why it gives no task. The counts of dropped
+    tests and functions are by reason. digest: SHA-256 of its archive."""
+
+    package: str
+    version: str = ""
+    licence: str = ""
+    digest: str = ""
+    dropped: str = ""
+    test_modules: int = 0
+    tests: int = 0
+    functions: int = 0
+    tasks: int = 0
+    removed: int = 0
+    seconds: float = 0.0
+    dropped_tests: dict[str, int] = field(default_factory=dict[str, int])
+    dropped_functions: dict[str, int] = field(default_factory=dict[str, int])
+
+
+class SetCard(Struct, kw_only=True):
+    """What a set contains and how it was made.
+
+    seed: draws the functions and their changes. repeats: how often tests must pass, and how often each task
+    is graded. cpu_s, memory_mb: the limits of one run of tests.
+    """
+
+    whetstone: str
+    environment: str
+    tier: str
+    seed: int
+    repeats: int
+    cpu_s: float
+    memory_mb: float
+    tasks_per_package: int
+    tasks: int = 0
+    packages: list[PackageRecord] = field(default_factory=list[PackageRecord])
+
+
+class MadeTask(NamedTuple):
+    """A task and its base."""
+
+    task: RepositoryTask
+    base: Files
+
+
+class TaskMaker:
+    """Makes tasks of packages, as a card says."""
+
+    def __init__(self, grader: RepositoryGrader, environment: PackageEnvironment, card: SetCard) -> None:
+        self._grader, self._environment, self._seed = grader, environment, card.seed
+        self._most, self._repeats = card.tasks_per_package, card.repeats
+        self._limits = Limits(cpu_s=card.cpu_s, memory_mb=card.memory_mb)
+        self.stopped = threading.Event()
+
+    def make(self, tree: SourceTree, record: PackageRecord) -> list[MadeTask]:
+        """Return the tasks of a package, and count them and what was dropped. Raises Unsuitable."""
+        record.version, record.licence, record.digest = tree.version, tree.licence, tree.digest
+        check_environment(tree, self._environment)
+        recording = msgspec.structs.replace(self._limits, cpu_s=self._limits.cpu_s / _HEADROOM)
+        tests = PackageTests(tree, self._grader, recording, self.stopped)
+        try:
+            tests.record(self._repeats)
+        finally:
+            record.test_modules = len(tests.modules)
+            record.tests = sum(len(module.tests) for module in tests.modules.values())
+            record.dropped_tests = dict(tests.dropped)
+        functions = find_functions(tree.files, tree.roots, f"{self._seed}\0{tree.name}")
+        functions = [function for function in functions if not tree.in_tests(function.path)]
+        record.functions = len(functions)
+        made: list[MadeTask] = []
+        reasons: Counter[str] = Counter()
+        for function in functions[: _TRIES * self._most]:
+            if len(made) == self._most:
+                break
+            try:
+                made.append(self._first_task(tests, function))
+            except Unsuitable as error:
+                reasons[str(error)] += 1
+        record.tasks = len(made)
+        record.removed = sum(each.task.meta["kind"] == "removed" for each in made)
+        record.dropped_functions = dict(reasons)
+        return made
+
+    def _first_task(self, tests: PackageTests, function: SourceFunction) -> MadeTask:
+        """Return a task of a function by the first change that gives one. Raises Unsuitable."""
+        source = tests.tree.files[function.path].decode()
+        # Without its body, most tests fail that any other change would make fail.
+        emptied = without_body(source, function).text.encode()
+        named = _modules_that_name(function, tests.modules)
+        _failing_modules(tests, {**tests.tree.files, function.path: emptied}, named)
+        reason = Unsuitable("it has no change")
+        for version in changed_versions(source, function, f"{self._seed}\0{tests.tree.label}"):
+            try:
+                return self._task(tests, function, version, named)
+            except Unsuitable as error:
+                reason = error
+        raise reason
+
+    def _task(
+        self,
+        tests: PackageTests,
+        function: SourceFunction,
+        version: ChangedFunction,
+        named: dict[str, RecordedModule],
+    ) -> MadeTask:
+        """Return the task of a changed function, which the ``named`` modules name. Raises Unsuitable."""
+        tree = tests.tree
+        files = {**tree.files, function.path: version.text.encode()}
+        failing, report = _failing_modules(tests, files, named)
+        if len(named) < len(tests.modules):
+            failing, report = _failing_modules(tests, files, tests.modules)
+        values = ExpectedValues(_split(failing, report)[0])
+        files[function.path] = _with_fewer_examples(version.text, function, values).encode()
+        base = {path: data for path, data in files.items() if path not in failing}
+        sealed = tests.sealed(failing)
+        report = tests.run(base, sealed)
+        fail, passing = _split(failing, report)
+        if not fail:
+            raise Unsuitable("its tests fail otherwise if they are hidden")
+        first = fail[0]
+        task = RepositoryTask(
+            id=f"{tree.label}/{function.path}/{function.name}",
+            statement=statement_of(
+                function,
+                _docstring(files[function.path].decode(), function),
+                version.kind,
+                first.id,
+                first.failure(report.runs.get(first.id, ())),
+            ),
+            base=base_name(base),
+            may_change=tree.roots,
+            tests=sealed,
+            fail_to_pass=fail[:MOST_TESTS],
+            pass_to_pass=passing[:MOST_TESTS],
+            sealed=True,
+            protected=sorted({_test_folder(path) for path in tree.tests}),
+            python_path=tree.python_path,
+            environment=self._environment.name,
+            limits=self._limits,
+            reference={function.path: tree.files[function.path].decode()},
+            source=f"{tree.name}=={tree.version}",
+            meta={
+                "kind": version.kind,
+                "change": version.change,
+                "function": function.name,
+                "licence": tree.licence,
+                "tests_left_out": str(max(len(fail) - MOST_TESTS, 0) + max(len(passing) - MOST_TESTS, 0)),
+            },
+        )
+        if ExpectedValues(task.fail_to_pass).occur_in(task.statement):
+            raise Unsuitable("its statement contains an expected value")
+        try:
+            problem = grading_failure(self._grader, task, base, self._repeats)
+        except ValueError as error:
+            problem = str(error)
+        if problem:
+            raise Unsuitable(problem)
+        return MadeTask(task, base)
+
+
+def _modules_that_name(
+    function: SourceFunction, modules: dict[str, RecordedModule]
+) -> dict[str, RecordedModule]:
+    word = re.compile(rf"\b{re.escape(function.short_name)}\b")
+    named = {path: module for path, module in modules.items() if word.search(module.source)}
+    if not named:
+        raise Unsuitable("no test module names it")
+    return named
+
+
+def _failing_modules(
+    tests: PackageTests, files: Files, modules: dict[str, RecordedModule]
+) -> tuple[dict[str, RecordedModule], TestReport]:
+    """Return the test modules with a sealed test that fails, and the report of their run."""
+    report = tests.run(files, tests.sealed(modules))
+    if report.errors:
+        raise Unsuitable("its test modules cannot be imported without it")
+    failing = {path: module for path, module in modules.items() if _split({path: module}, report)[0]}
+    if not failing:
+        raise Unsuitable("no change of it makes a test fail that compares a value with a known one")
+    return failing, report
+
+
+def _split(
+    modules: dict[str, RecordedModule], report: TestReport
+) -> tuple[list[ExpectedTest], list[ExpectedTest]]:
+    """Return the tests that fail in a report and whose reports cannot be forged, and all others.
+
+    The others begin with those that fail and whose reports can be forged. They decide as well.
+    """
+    tests = [test for module in modules.values() for test in module.tests]
+    runs = {test.id: report.runs.get(test.id, ()) for test in tests}
+    failing = [test for test in tests if test.failure(runs[test.id])]
+    sealed = [test for test in failing if test.is_sealed(runs[test.id])]
+    return sealed, sorted(
+        (test for test in tests if test not in sealed), key=lambda test: test not in failing
+    )
+
+
+def _with_fewer_examples(text: str, function: SourceFunction, values: ExpectedValues) -> str:
+    """Return a file without the examples in a function's docstring that show an expected value."""
+    if function.docstring is None:
+        return text
+    first, last = function.docstring
+    lines = text.splitlines(keepends=True)
+    return "".join([*lines[:first], *values.without(lines[first : last + 1]), *lines[last + 1 :]])
+
+
+def _docstring(text: str, function: SourceFunction) -> str:
+    for node in ast.walk(parse(text)):
+        if isinstance(node, ast.FunctionDef) and node.lineno - 1 == function.first:
+            return ast.get_docstring(node) or ""
+    return ""
+
+
+def _test_folder(path: str) -> str:
+    """Return the folder of tests that a module lies in; its own path if there is none."""
+    parts = path.split("/")
+    for number, part in enumerate(parts[:-1], 1):
+        if part in ("test", "tests", "testing"):
+            return "/".join(parts[:number])
+    return path
+
+
+def grading_failure(grader: RepositoryGrader, task: RepositoryTask, base: Files, repeats: int) -> str:
+    """Return why a task cannot be used; empty if the base always fails and the reference always passes."""
+    reference = {path: None if text is None else text.encode() for path, text in task.reference.items()}
+    for _ in range(repeats):
+        failed = grader.grade(task, base, {}).verdict
+        if failed in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR):
+            return f"the base is judged {failed.value}"
+        passed = grader.grade(task, base, reference)
+        if passed.verdict is not Verdict.ACCEPTED:
+            return f"the reference is judged {passed.verdict.value}"
+    return ""

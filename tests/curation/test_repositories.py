@@ -1,0 +1,297 @@
+"""Tasks made of a package with its own tests."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import json
+import random
+import re
+import tarfile
+import threading
+from base64 import b64encode
+from collections.abc import Callable, Generator, Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.beside import data_beside
+from tests.judge.repository_tasks import pytest_environment
+from whetstone.cli.main import main
+from whetstone.core.errors import UserError
+from whetstone.core.literal import read_literal
+from whetstone.judge.repository.base import read_base
+from whetstone.judge.repository.observations import ExpectedObservation, ExpectedTest
+from whetstone.judge.repository.task import RepositoryTask, base_archive, read_tasks
+from whetstone.judge.values import encode
+from whetstone_curation.repositories.package_index import PackageIndexes, Unsuitable
+from whetstone_curation.repositories.source_tree import read_distribution, read_local
+from whetstone_curation.repositories.statements import ExpectedValues
+
+DATA = data_beside(__file__)
+FILES: dict[str, str] = DATA["files"]
+
+
+def written(folder: Path, files: Mapping[str, str]) -> str:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text.lstrip("\n"))
+    return f"{folder}/"
+
+
+@pytest.fixture(scope="module")
+def environment() -> Generator[str]:
+    with pytest_environment() as folder:
+        yield str(folder)
+
+
+def make(out: Path, environment: str, *packages: str, seed: int = 0) -> int:
+    options = ["--environment", environment, "--repeats", "2", "--cpu-s", "9", "--seed", str(seed)]
+    return main(["data", "repositories", "make", *packages, "--out", str(out), *options])
+
+
+@pytest.mark.process
+@pytest.mark.extended
+def test_a_package_gives_tasks_whose_base_fails_and_whose_reference_passes(
+    tmp_path: Path, environment: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package, sets = written(tmp_path / "package", FILES), [tmp_path / "first", tmp_path / "second"]
+    for out in sets:
+        assert make(out, environment, package) == 0
+    first, second = (
+        {path.name: path.read_bytes() for path in out.rglob("*") if path.suffix in (".jsonl", ".gz")}
+        for out in sets
+    )
+    assert first == second
+    tasks = {task.meta["function"]: task for task in read_tasks(sets[0])}
+    assert sorted(tasks) == ["read", "shorten", "title"]
+    for name, task in tasks.items():
+        check_task(task, read_base(base_archive(sets[0], task)), name)
+    card: dict[str, Any] = json.loads((sets[0] / "card.json").read_bytes())
+    [record] = card["packages"]
+    assert (record["version"], record["licence"], record["tests"], record["tasks"]) == ("1.2", "MIT", 5, 3)
+    assert record["dropped_tests"].pop("an assertion differs from its expected value: a truth value") == 1
+    [needed] = record["dropped_tests"]
+    assert "needs `not_installed_anywhere`" in needed
+    assert "whetstone judge environment create NAME pytest not_installed_anywhere" in needed
+    assert record["dropped_functions"] == {
+        "no test module names it": 1,
+        "no change of it makes a test fail that compares a value with a known one": 1,
+    }
+    capsys.readouterr()
+    check = ["data", "repositories", "check", str(sets[0]), "--environment", environment, "--repeats", "2"]
+    assert main(check) == 0
+    broken = [msgspec.structs.replace(tasks["title"], reference={}), tasks["read"]]
+    (sets[0] / "tasks.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, broken)))
+    assert main(check) == 1
+    shown = capsys.readouterr().out
+    assert "src/small_words/text.py/title: the reference is judged" in shown
+    assert "1 of 2 tasks" in shown
+
+
+def check_task(task: RepositoryTask, base: Mapping[str, bytes], name: str) -> None:
+    """A task hides the tests that fail, and every other copy of the function."""
+    hidden = "tests/test_version.py" if name == "read" else "tests/test_text.py"
+    assert [*task.tests] == [hidden]
+    assert hidden not in base
+    assert "tests/test_other.py" in base
+    assert {name.split("/")[0] for name in base} == {"src", "tests", "setup.cfg"}
+    assert not any(path.endswith(".orig") for path in base)
+    assert task.sealed
+    assert task.may_be_changed(*task.reference)
+    assert not task.may_be_changed("tests/test_other.py")
+    assert f"`{name}` in `{next(iter(task.reference))}`" in task.statement
+    assert [test.id.rpartition("_")[2] for test in task.fail_to_pass] == [name]
+    assert "test_fails" not in {test.id for test in task.pass_to_pass}
+    everything = b"".join(base.values()).decode()
+    for value in {"title": ("Snow White", "The and of"), "shorten": ("a long...",), "read": ("1.2.4.5",)}[
+        name
+    ]:
+        assert value not in task.statement
+        assert value not in everything
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({path: text for path, text in FILES.items() if "tests/" not in path}, "has no tests"),
+        ({"tests/test_x.py": "", "notes/a.py": ""}, "no package or module is found"),
+        (
+            {**FILES, "PKG-INFO": "Name: small-words\nRequires-Dist: absent>=2\n\n"},
+            r"it needs absent; .*environment create NAME pytest absent",
+        ),
+        ({**FILES, "PKG-INFO": "Name: Pluggy\n\n"}, "has this package, from which a program could copy"),
+        ({"src/iniconfig/__init__.py": "", "tests/test_x.py": ""}, "has this package, from which"),
+        (
+            {"a/__init__.py": "", "tests/test_a.py": "def test_a():\n    assert 0\n"},
+            "no test passes every time: an assertion differs from its expected value",
+        ),
+        (
+            {"a/__init__.py": "", "tests/test_a.py": "def test_a():\n    while True:\n        pass\n"},
+            "no test passes every time: a test module: the tests are ended by a limit: used its CPU time",
+        ),
+        (
+            {
+                "a/__init__.py": "",
+                "tests/test_a.py": "import os\n\ndef test_a():\n    os._exit(3)\n",
+            },
+            "no test passes every time: a test module: the process of the tests ends before their end",
+        ),
+    ],
+)
+def test_a_package_without_tasks_is_refused_with_the_reason(
+    files: dict[str, str], reason: str, tmp_path: Path, environment: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (Path(environment) / "lib/python3.11/site-packages/pluggy-1.0.dist-info").mkdir(exist_ok=True)
+    (Path(environment) / "lib/python3.11/site-packages/pluggy-1.0.dist-info/METADATA").write_text(
+        "Name: pluggy\nVersion: 1.0\n\n"
+    )
+    status = make(tmp_path / "out", environment, written(tmp_path / "package", files))
+    assert status == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert "no package gives a task" in error
+    assert re.search(reason, error), error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", DATA["examples"])
+def test_examples_of_a_docstring_that_show_an_expected_value_are_left_out(name: str) -> None:
+    lines, value, shown = DATA["examples"][name]
+    kept = values_of(read_literal(value)).without(['"""Title.\n', *lines, '"""\n'])
+    assert kept == ['"""Title.\n', *shown, '"""\n']
+
+
+def values_of(*values: object) -> ExpectedValues:
+    seen = [ExpectedObservation(0, b64encode(encode(value)).decode(), is_telling=True) for value in values]
+    return ExpectedValues([ExpectedTest("t", seen)])
+
+
+def test_no_form_of_an_expected_value_stays_in_a_docstring() -> None:
+    """A search: values of all kinds, written in several forms at drawn places of a docstring."""
+    draw = random.Random(5)
+
+    def text() -> str:
+        return "".join(draw.choice("abcXYZ 019_-.\n'\"") for _ in range(draw.randint(2, 14)))
+
+    makers: list[Callable[[], object]] = [
+        text,
+        lambda: draw.randint(3, 10**6) * draw.choice((1, -1)),
+        lambda: draw.uniform(3, 99),
+        lambda: [draw.randint(0, 99), text(), None],
+        lambda: (text(), {"key": draw.randint(0, 9)}),
+        lambda: text().encode(),
+    ]
+    for _ in range(3000):
+        value = draw.choice(makers)()
+        if isinstance(value, str | bytes) and not value.strip():
+            continue
+        forms = [repr(value), json.dumps(value)] if isinstance(value, str | int | list) else [repr(value)]
+        form = draw.choice(forms)
+        lines = [
+            '"""Summary.\n',
+            *(f"    {draw.choice(('Word.', '>>> f(x)', ''))}\n" for _ in range(draw.randint(0, 3))),
+        ]
+        shape = draw.choice(
+            (">>> f()\n    {}\n", "It returns {}, always.\n", "``{}``\n", ">>> f() == {}\n    True\n")
+        )
+        lines += [f"{line}\n" for line in ("    " + shape.format(form)).splitlines()]
+        lines += ['    """\n']
+        kept = "".join(values_of(value).without(lines))
+        assert form not in kept, (value, form, lines)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Generator[tuple[str, dict[str, tuple[str, bytes]]]]:
+    """An index on loopback: the type and the contents of each path."""
+    pages: dict[str, tuple[str, bytes]] = {}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            kind, data = pages.get(self.path, ("", b""))
+            self.send_response(200 if kind else 404)
+            self.send_header("Content-Type", kind or "text/plain")
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", pages
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.process
+def test_the_newest_allowed_source_distribution_is_fetched_and_verified(
+    index: tuple[str, dict[str, tuple[str, bytes]]], tmp_path: Path
+) -> None:
+    url, pages = index
+    digest = hashlib.sha256(b"two").hexdigest()
+    links = [
+        {
+            "filename": "a_b-1.0.tar.gz",
+            "url": "../../f/1",
+            "hashes": {"sha256": hashlib.sha256(b"one").hexdigest()},
+        },
+        {"filename": "a_b-2.0.tar.gz", "url": f"{url}/f/2", "hashes": {"sha256": digest}, "yanked": False},
+        {"filename": "a_b-3.0.tar.gz", "url": "../../f/2", "hashes": {}, "yanked": "broken"},
+        {"filename": "a_b-4.0.tar.gz", "url": "../../f/2", "hashes": {}, "requires-python": "<3"},
+        {"filename": "a_b-5.0-py3-none-any.whl", "url": "../../f/2", "hashes": {}},
+        {"filename": "a_b-6.0rc1.tar.gz", "url": "../../f/2", "hashes": {}},
+    ]
+    pages["/simple/a-b/"] = ("application/vnd.pypi.simple.v1+json", json.dumps({"files": links}).encode())
+    html = (
+        f"<a href='../../f/a_b-7.0.tar.gz#sha256={digest}'>a</a><a data-yanked='' href='a_b-9.0.tar.gz'>b</a>"
+    )
+    pages["/html/a-b/"] = ("text/html", html.encode())
+    pages |= dict.fromkeys(("/f/1", "/f/2", "/f/a_b-7.0.tar.gz"), ("application/gzip", b"two"))
+    (tmp_path / "A.B-8.0.tar.gz").write_bytes(b"local")
+
+    def fetched(requirement: str, **options: str) -> tuple[str, str, bytes]:
+        name, version, data = PackageIndexes({"index-url": f"{url}/simple", **options}).fetch(requirement)
+        return name, str(version), data
+
+    assert fetched("A.b") == ("a-b", "2.0", b"two")
+    assert fetched("a_b", **{"extra-index-url": f"{url}/html"}) == ("a-b", "7.0", b"two")
+    assert fetched("a_b", **{"find-links": str(tmp_path)}) == ("a-b", "8.0", b"local")
+    assert fetched("a_b<8", **{"find-links": str(tmp_path)}) == ("a-b", "2.0", b"two")
+    with pytest.raises(UserError, match="differs from the digest"):
+        fetched("a_b==1.0")
+    for requirement, options in (("a_b>6.1", {}), ("missing", {}), ("a_b", {"no-index": "1"})):
+        with pytest.raises(Unsuitable, match="no index has a matching source distribution"):
+            fetched(requirement, **options)
+    with pytest.raises(UserError, match="name a package as for pip"):
+        fetched("no such name")
+    with pytest.raises(UserError, match="cannot be read"):
+        fetched("a_b", **{"index-url": "http://127.0.0.1:1/simple"})
+
+
+def test_an_archive_is_read_without_links_and_without_paths_that_leave_it(tmp_path: Path) -> None:
+    buffer = BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name in (
+            "p-1/p.py",
+            "p-1/test_p.py",
+            "p-1/../../x.py",
+            "/abs/y.py",
+            "p-1/a.pyc",
+            "p-1/docs/z.py",
+        ):
+            tar.addfile(tarfile.TarInfo(name), BytesIO())
+        link = tarfile.TarInfo("p-1/link.py")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+    tree = read_distribution(buffer.getvalue(), "p", "1")
+    assert sorted(tree.files) == ["abs/y.py", "p.egg-info/PKG-INFO", "p.py", "test_p.py"]
+    assert (tree.roots, tree.tests, tree.python_path) == (["p.py"], ["test_p.py"], ["."])
+    with pytest.raises(Unsuitable, match="not a readable archive"):
+        read_distribution(b"no archive")
+    with pytest.raises(UserError, match="not there"):
+        read_local(tmp_path / "missing")
