@@ -76,7 +76,7 @@ smoke: $(VENV)/.train $(VENV)/.graders
 
 # Every folder of tests/integrations with requirements is a trainer (or another library) that is not in ours.
 # What its `without_dependencies.txt` names does not install whole on a machine without a GPU; what its
-# `not_wanted.txt` names comes along and does not load there.
+# `not_wanted.txt` names comes along and does not load there. `python.txt` names a Python that it needs.
 FRAMEWORKS := $(patsubst tests/integrations/%/requirements.txt,%,$(wildcard tests/integrations/*/requirements.txt))
 
 test-integrations: $(FRAMEWORKS:%=.cache/integrations/%/.installed)
@@ -84,7 +84,7 @@ test-integrations: $(FRAMEWORKS:%=.cache/integrations/%/.installed)
 		.cache/integrations/$$name/bin/python -m pytest -m integration tests/integrations/$$name; done
 
 .cache/integrations/%/.installed: tests/integrations/%/requirements.txt pyproject.toml
-	$(PYTHON) -m venv $(@D)
+	$$(cat $(<D)/python.txt 2>/dev/null || echo $(PYTHON)) -m venv $(@D)
 	$(@D)/bin/python -m pip --disable-pip-version-check -q install -e '.[parquet]' pytest pytest-timeout hypothesis -r $<
 	set -e; bare=$(<D)/without_dependencies.txt; if [ -e $$bare ]; then \
 		$(@D)/bin/python -m pip --disable-pip-version-check -q install --no-deps -r $$bare; fi

@@ -102,13 +102,10 @@ def test_a_checkpoint_becomes_a_private_model_with_the_figures_of_its_run(
     assert list(server.objects.values()) == [MODEL["model.safetensors"]]
     metadata, body = card_of(made.files["README.md"])
     assert (metadata["license"], "base_model" in metadata) == ("mit", False)
-    first = metadata["model-index"][0]["results"][0]["metrics"][0]
-    assert first["type"] == "pass@1"
-    assert first["args"]["low"] < first["value"] < first["args"]["high"]
-    assert "from the model models/SmolLM2-135M-Instruct" in body
+    assert "| model | models/SmolLM2-135M-Instruct |" in body
     assert "| problems | step 0 | step 4 | change |" in body, "later evaluations are not of this model"
     assert "| held-out, pass@1 | 27.0% \\[21.0, 33.0\\] | 59.3% \\[53.3, 65.3\\] | +50.0 \\[" in body
-    assert "| steps | 4 |" in body
+    assert "| steps | 4 of 6 |" in body
     assert "the recipe tiny:\n\n| key | value |\n| --- | --- |\n| seed | 3 |" in body
     assert "the-host" not in str(made.files)
 
@@ -151,6 +148,10 @@ def test_a_run_has_its_records_and_neither_replies_nor_the_host(server: HubStand
     assert made.keys() == {"README.md", "recipe.yaml", "metrics.jsonl", *evaluations}
     assert made["metrics.jsonl"] == (run / "metrics.jsonl").read_bytes()
     assert "| held-out, pass@1 | 27.0% \\[21.0, 33.0\\] | 7" in card_of(made["README.md"])[1]
+    (run / "recipe.yaml").unlink()
+    assert main(["push", "run", str(run), "me/old"]) == 0
+    assert "recipe.yaml" not in server.repositories["datasets/me/old"].files
+    assert "recipe.yaml" not in str(server.repositories["datasets/me/old"].files["README.md"])
 
 
 def test_an_existing_repository_is_replaced_as_a_whole_and_only_if_asked(
@@ -256,9 +257,14 @@ FAILURES: dict[str, tuple[Setting, list[str], str]] = {
         ["you/x"],
         "403, no rights in the namespace you: Bearer [token]; use a token with the right to write there",
     ),
-    "a repository of somebody else": (
+    "a private repository of somebody else": (
         lambda s, p: s.repositories.update({"datasets/you/x": Repository(True, {"a": b""})}),
         ["you/x", "--replace"],
+        "403, no rights in the namespace you",
+    ),
+    "a public repository of somebody else": (
+        lambda s, p: s.repositories.update({"datasets/you/x": Repository(False, {"a": b""})}),
+        ["you/x", "--replace", "--public"],
         "no rights; use a token with the right to write there, or a name of your own",
     ),
     "no network": (unplug, ["me/x"], "cannot be reached ([Errno 111] Connection refused); check the network"),

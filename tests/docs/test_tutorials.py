@@ -18,7 +18,7 @@ pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
 # Each takes as long as all others together: they train a model.
-LONG = ("first_hour", "read_a_run")
+LONG = ("first_hour", "own_tool", "read_a_run")
 PAGES = [
     pytest.param(path, id=path.stem, marks=pytest.mark.extended if path.stem in LONG else ())
     for path in [ROOT / "docs" / "first_hour.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]

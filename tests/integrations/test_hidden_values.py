@@ -50,7 +50,7 @@ from whetstone.environments import settings, tool
 from whetstone.environments.replies import EngineReplies
 from whetstone.environments.runner import RolloutRequest, run_groups
 from whetstone.environments.settings import EnvironmentSection
-from whetstone.integrations import inspect_ai, openenv, rewards, trl, verifiers, verl
+from whetstone.integrations import inspect_ai, nemo_gym, openenv, rewards, trl, verifiers, verl
 from whetstone.integrations.openrlhf import RewardFunction
 from whetstone.integrations.rewards import Rewards
 from whetstone.integrations.tool_limits import ToolCallLimits
@@ -221,6 +221,31 @@ def from_rewards(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[str]:
             yield _tried(lambda: all_replies.number(scored))  # noqa: B023
 
 
+def from_nemo_gym(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[str]:
+    class Message(pydantic.BaseModel):
+        responses_create_params: Any = None
+        response: Any = None
+        reward: float = 0.0
+
+    class Server(pydantic.BaseModel):
+        config: Any
+
+    made = {"BaseVerifyRequest": Message, "BaseVerifyResponse": Message, "SimpleResourcesServer": Server}
+    _module(patch, "nemo_gym.base_resources_server", BaseResourcesServerConfig=pydantic.BaseModel, **made)
+    path = folder / "set.jsonl"
+    path.write_bytes(b"".join(msgspec.json.encode(problem) + b"\n" for problem in PLANTED))
+    for row in nemo_gym.code_rows(str(path)):
+        yield str(row["responses_create_params"])
+    kind = nemo_gym.code_server()
+    server, body = kind(config=kind.__annotations__["config"]()), kind.verify.__annotations__["body"]
+    rows = [(msgspec.json.encode(problem).decode(), program) for problem, program in PAIRS]
+    for problem, program in [*rows, (f"no JSON, {SECRET}", "1")]:
+        said = {"type": "message", "content": [{"text": reply_of(program)}]}
+        item = SimpleNamespace(type="message", model_dump=lambda: said)  # noqa: B023
+        asked = body(response=SimpleNamespace(output=[item]), verifier_metadata={"problem": problem})
+        yield _tried(lambda: asyncio.run(server.verify(asked)))  # noqa: B023
+
+
 def from_mcp_server(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[str]:
     """The agent gives the tests itself; the results still quote none of their values."""
     pytest.importorskip("mcp", reason=f"the extra mcp is missing: {install_command('mcp')}")
@@ -244,6 +269,7 @@ SURFACES = {
     "trl": from_trl,
     "openrlhf": from_openrlhf,
     "rewards": from_rewards,
+    "nemo_gym": from_nemo_gym,
     "mcp_server": from_mcp_server,
 }
 # Readers of rows and settings, the server of `openrlhf`, and what only people use.

@@ -101,12 +101,18 @@ class _Handler(BaseHTTPRequestHandler):
             said = f"no rights in the namespace {asked['organization']}: {self.headers['Authorization']}"
             return self._send(403, {"error": said})
         name = f"{asked.get('type', 'model')}s/me/{asked['name']}"
+        if name in self.server.repositories:
+            there = {
+                "error": "you have it already",
+                "url": f"{self.server.url}/{name.removeprefix('models/')}",
+            }
+            return self._send(409, there)
         self.server.repositories[name] = Repository(asked.get("visibility") == "private")
         return self._send(200, {"url": f"{self.server.url}/{name.removeprefix('models/')}"})
 
     def _info(self, body: bytes, name: str) -> None:
         found = self.server.repositories.get(name)
-        if found is None:
+        if found is None or (found.private and "/me/" not in name):
             return self._send(404, {"error": "Repository not found"}, "RepoNotFound")
         files = [{"rfilename": file} for file in (".gitattributes", *found.files)]
         about = {"id": name.partition("/")[2], "private": found.private, "sha": "0" * 40}

@@ -15,7 +15,7 @@ from whetstone.core.flag import Flag
 from whetstone.core.folder_contents import other_folder
 from whetstone.data.card import Census, read_card
 from whetstone.data.dataset import SPLITS, is_dataset, open_problems
-from whetstone.report.hub_cards import model_card, run_card, set_card
+from whetstone.report.hub_cards import run_card, set_card
 from whetstone.report.hub_upload import CARD, hub_library, upload
 from whetstone.report.run_data import RunData, paired_changes, read_run
 
@@ -46,11 +46,6 @@ class _Repository(Struct, frozen=True, kw_only=True):
     public: Annotated[bool, Flag("let everybody read it")] = False
     replace: Annotated[bool, Flag("replace the files of an existing repository")] = False
     dry_run: Annotated[bool, Flag("print the files, their sizes and the card, and send nothing")] = False
-
-    @property
-    def title(self) -> str:
-        """The title of the card."""
-        return self.repo.rpartition("/")[2]
 
 
 def add_parser(subparsers: Any) -> None:
@@ -83,11 +78,11 @@ def push_model(model: _Model, to: _Repository) -> int:
 
         checkpoint, files = model_of(source)
         run = _run_of(checkpoint.path, checkpoint.step)
-    if run is not None:
+    if run is not None and run.recipe:
         files["recipe.yaml"] = run.folder / "recipe.yaml"
     if run is None and CARD in files:
         return _push("model", files, to)
-    card = model_card(run, to.title, to.licence, model.base_model)
+    card = run_card(run, to.repo, to.licence, model.base_model)
     return _push("model", {**files, CARD: card.encode()}, to)
 
 
@@ -108,16 +103,16 @@ def push_set(problems: _Set, to: _Repository) -> int:
             for problem in open_problems(files[name]):
                 census.add(problem, split)
         card = census.card(splits, [])
-    return _push("dataset", {**files, CARD: set_card(card, splits, to.title, to.licence).encode()}, to)
+    return _push("dataset", {**files, CARD: set_card(card, splits, to.repo, to.licence).encode()}, to)
 
 
 def push_run(run: _Run, to: _Repository) -> int:
     """Send the records of a run. Raises UserError."""
     found = read_run(run.source, max_rollouts=0)
-    paths = [found.folder / "recipe.yaml", found.folder / "metrics.jsonl"]
-    paths += [*found.folder.glob("evaluations/*.jsonl"), *found.folder.glob("evaluations/*/evaluation.json")]
+    names = ("recipe.yaml", "metrics.jsonl", "evaluations/*.jsonl", "evaluations/*/evaluation.json")
+    paths = (path for name in names for path in found.folder.glob(name))
     files = {str(path.relative_to(found.folder)): path for path in paths}
-    return _push("dataset", {**files, CARD: run_card(found, to.title, to.licence).encode()}, to)
+    return _push("dataset", {**files, CARD: run_card(found, to.repo, to.licence, weights=False).encode()}, to)
 
 
 def _run_of(checkpoint: Path, step: int) -> RunData | None:

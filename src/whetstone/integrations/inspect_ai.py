@@ -27,12 +27,11 @@ def code_dataset(problems: str, **environment: Any) -> Any:
     """
     settings = read_settings(EnvironmentSection, environment, where="the prompts of inspect_ai")
     dataset, model = import_module("inspect_ai.dataset"), import_module("inspect_ai.model")
+    roles = {"user": model.ChatMessageUser, "system": model.ChatMessageSystem}
     samples: list[Any] = []
     for problem in open_problems(problems):
-        prompt = prompt_of(problem, settings)
-        messages = [model.ChatMessageUser(content=prompt.user)]
-        if prompt.system:
-            messages.insert(0, model.ChatMessageSystem(content=prompt.system))
+        prompt = prompt_of(problem, settings).messages()
+        messages = [roles[message["role"]](content=message["content"]) for message in prompt]
         metadata = {"problem": msgspec.json.encode(problem).decode()}
         samples.append(dataset.Sample(input=messages, id=problem.id, metadata=metadata))
     return dataset.MemoryDataset(samples, name=problems)

@@ -8,10 +8,9 @@ A reply without a verdict makes the step fail: OpenEnv's clients raise an error,
 
 from __future__ import annotations
 
-import logging
+import asyncio
 import random
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 from uuid import uuid4
@@ -22,10 +21,8 @@ from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem
 from whetstone.data.dataset import open_problems
 from whetstone.environments.prompt_text import prompt_of
-from whetstone.integrations.rewards import NoReward, Rewards, ScoredReply
+from whetstone.integrations.rewards import Rewards
 from whetstone.integrations.settings import reward_settings
-
-_LOG = logging.getLogger(__name__)
 
 
 def code_app(problems: str, *, sessions: int = 64, idle_s: float = 3600.0, **settings: Any) -> Any:
@@ -90,59 +87,27 @@ class _Episodes:
         self._task = self._named(problem_id) if problem_id else self._random.choice(self._tasks)
         self._state = self._types["state"](episode_id=episode_id or str(uuid4()), step_count=0)
         prompt = prompt_of(self._task, self._rewards.settings.environment)
-        messages = [{"role": "user", "content": prompt.user}]
-        if prompt.system:
-            messages.insert(0, {"role": "system", "content": prompt.system})
-        return self._types["observation"](problem_id=self._task.id, messages=messages)
+        return self._types["observation"](problem_id=self._task.id, messages=prompt.messages())
 
     async def step_async(self, action: Any, timeout_s: float | None = None) -> Any:
         """End the episode with the reward of the reply. Raises NoReward if there is no verdict."""
-        task = self._begin_step()
-        with _errors_in_the_log():
-            scored = await self._rewards.scored(action.reply, task)
-        return self._ended(task, scored)
+        if self._task is None or self._state.step_count:
+            raise UserError("call reset before step: an episode is one reply")
+        self._state.step_count = 1
+        told = await self._rewards.told(action.reply, self._task)
+        return self._types["observation"](problem_id=self._task.id, done=True, **told)
 
     def step(self, action: Any, timeout_s: float | None = None) -> Any:
         """See step_async."""
-        task = self._begin_step()
-        with _errors_in_the_log():
-            scored = self._rewards.submit(action.reply, task).result()
-        return self._ended(task, scored)
+        return asyncio.run(self.step_async(action, timeout_s))
 
     @property
     def state(self) -> Any:
         """The id of the episode and the number of its steps."""
         return self._state
 
-    def _begin_step(self) -> Problem:
-        if self._task is None or self._state.step_count:
-            raise UserError("call reset before step: an episode is one reply")
-        self._state.step_count = 1
-        return self._task
-
-    def _ended(self, task: Problem, scored: ScoredReply) -> Any:
-        judgement = scored.judgement
-        return self._types["observation"](
-            problem_id=task.id,
-            verdict="" if judgement is None else judgement.verdict.value,
-            explanation=scored.explanation,
-            reward=self._rewards.number(scored),
-            done=True,
-        )
-
     def _named(self, problem_id: str) -> Problem:
         found = next((task for task in self._tasks if task.id == problem_id), None)
         if found is None:
             raise UserError(f"the set has no problem {problem_id!r}")
         return found
-
-
-@contextmanager
-def _errors_in_the_log() -> Generator[None]:
-    """Log errors, and raise NoReward for them. The client, which may be an agent, reads an error's message,
-    and that of another error could contain a value of the tests."""
-    try:
-        yield
-    except Exception:
-        _LOG.exception("a reply could not be scored")
-        raise NoReward("the reply could not be scored; the log of the server says why") from None

@@ -29,7 +29,7 @@ from whetstone.environments.episode import Episode, KnownReply
 from whetstone.environments.feedback import feedback
 from whetstone.environments.formats.family import THINK
 from whetstone.environments.prompt import Message, Prompt
-from whetstone.integrations.rows import problem_of
+from whetstone.integrations.rows import problem_of, reply_text
 from whetstone.integrations.settings import RewardSettings, reward_settings
 from whetstone.judge import Judge
 
@@ -143,6 +143,20 @@ class Rewards:
         if reward is None:
             raise NoReward(_no_reward_message(scored))
         return reward
+
+    async def told(self, reply: object, problem: object) -> dict[str, Any]:
+        """Return the reward, the verdict and the explanation of a reply, for a client that may be an agent.
+
+        Raises NoReward if there is no reward. The client reads its message, and that of another error could
+        contain a value of the tests, so other errors are only in the log.
+        """
+        try:
+            scored = await self.scored(reply_text(reply), problem)
+        except Exception:
+            _LOG.exception("a reply could not be scored")
+            raise NoReward("the reply could not be scored; the log of the server says why") from None
+        verdict = "" if scored.judgement is None else scored.judgement.verdict.value
+        return {"reward": self.number(scored), "verdict": verdict, "explanation": scored.explanation}
 
     def worker_pids(self) -> list[int]:
         """Return the process ids of the judge's running workers; empty before the first reply."""

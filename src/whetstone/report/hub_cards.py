@@ -14,7 +14,8 @@ from whetstone.data.card_page import PROPERTIES
 from whetstone.data.dataset import place_of
 from whetstone.report.hub_upload import CARD, hub_library
 from whetstone.report.ledger import latest_tokens
-from whetstone.report.run_data import RunData, problem_counts, result_of, result_rows
+from whetstone.report.run_data import RunData, problem_counts, result_rows
+from whetstone.report.run_page import run_facts
 from whetstone.report.starts import read_starts
 
 _TAGS = ["code", "reinforcement-learning", "whetstone"]
@@ -22,35 +23,31 @@ _TAGS = ["code", "reinforcement-learning", "whetstone"]
 _HUB_LICENCES = {"mit", "apache-2.0", "cc-by-4.0", "cc-by-sa-4.0"}
 
 
-def model_card(run: RunData | None, title: str, licence: str, base_model: str) -> str:
-    """Return the card of a model that ``run`` has trained; None if its run is not known.
+def run_card(
+    run: RunData | None, repo: str, licence: str, base_model: str = "", *, weights: bool = True
+) -> str:
+    """Return the card of the model that ``run`` has trained (None: not known), or of its records alone.
 
     licence: the hub's name of the licence. base_model: its hub id. If empty, what is known of them is used.
     """
-    base = base_model or _base_of(run)
-    licence = licence or _licence_of_folder(base)
-    metadata = hub_library().ModelCardData(
-        license=licence or None,
-        base_model=base if base_model or _is_hub_id(base) else None,
-        library_name="transformers",
-        pipeline_tag="text-generation",
-        tags=_TAGS,
-        model_name=title,
-        eval_results=list(_hub_results(run)) if run else None,
-    )
-    about = _about_run(run, base) if run else ["How it was trained is not known."]
-    return _page(metadata, title, [_licences(licence, run), *about])
+    base = base_model or str(run.section("model").get("path") or "" if run else "")
+    if weights:
+        licence = licence or _licence_of_folder(base)
+        metadata = hub_library().ModelCardData(
+            license=licence or None,
+            base_model=base if base_model or _is_hub_id(base) else None,
+            library_name="transformers",
+            pipeline_tag="text-generation",
+            tags=_TAGS,
+        )
+    else:
+        rows = _rows_of({"train": "metrics.jsonl"})
+        metadata = hub_library().DatasetCardData(license=licence or None, configs=rows, tags=_TAGS)
+    about = _about_run(run) if run else ["How it was trained is not known."]
+    return _page(metadata, repo, [_licences(licence, run), *about])
 
 
-def run_card(run: RunData, title: str, licence: str) -> str:
-    """Return the card of the records of a run; see ``model_card``."""
-    metadata = hub_library().DatasetCardData(
-        license=licence or None, tags=_TAGS, configs=_rows_of({"train": "metrics.jsonl"})
-    )
-    return _page(metadata, title, [_licences(licence, run), *_about_run(run, _base_of(run))])
-
-
-def set_card(card: Card, files: Mapping[str, str], title: str, licence: str) -> str:
+def set_card(card: Card, files: Mapping[str, str], repo: str, licence: str) -> str:
     """Return the card of a problem set; ``files`` maps each split to its file."""
     licences = [name.lower() for name in card.licences]
     metadata = hub_library().DatasetCardData(
@@ -71,58 +68,36 @@ def set_card(card: Card, files: Mapping[str, str], title: str, licence: str) -> 
         _table(("step", "read", "dropped", "kept"), steps),
         _table(("property", "problems"), properties),
     ]
-    return _page(metadata, title, parts)
+    return _page(metadata, repo, parts)
 
 
-def _about_run(run: RunData, base: str) -> Iterator[str]:
+def _about_run(run: RunData) -> Iterator[str]:
     """Yield the evaluation, the figures of the training, and the recipe."""
-    origin = f"the model {_plain(base)}" if base else "random weights"
-    yield f"Trained with Whetstone by reinforcement learning, from {origin}."
+    yield "Trained by reinforcement learning with Whetstone."
     if run.evals:
         before, after = run.evals[0] if len(run.evals) > 1 else {}, run.evals[-1]
         heads = ("problems", f"step {before.get('step', 0)}", f"step {after['step']}", "change")
         yield _table(heads, result_rows(before, after, run.changes))
         yield f"In brackets: the 95% interval over {problem_counts(after)} problems. A change is paired."
-    trainer, last = run.section("trainer"), run.train[-1] if run.train else {}
+    last = run.train[-1] if run.train else {}
     starts = read_starts(run.folder)[-1:]
-    facts: list[tuple[str, Any]] = [
-        ("algorithm", run.section("algorithm").get("preset")),
-        ("training problems", run.section("data").get("train")),
-        ("steps", last.get("step", 0)),
-        ("prompts in a step", trainer.get("prompts_per_step")),
-        ("replies to a prompt", trainer.get("samples_per_prompt")),
-        ("learning rate", trainer.get("lr")),
-        ("generated tokens", latest_tokens(run.train).get("generated")),
-        ("mean reward of the last step", last.get("reward/mean")),
-        ("seed", run.recipe.get("seed")),
-        *(("versions", _pairs(start.versions)) for start in starts),
-        *(("commit of Whetstone", start.commit) for start in starts if start.commit),
+    facts: list[tuple[str, object]] = [
+        *run_facts(run),
+        ("mean reward of the last step", last.get("reward/mean", "not recorded")),
+        ("generated tokens", latest_tokens(run.train).get("generated", "not recorded")),
+        *(("versions", f"{_pairs(start.versions)} {start.commit}") for start in starts),
     ]
-    yield _table(("figure", "value"), (fact for fact in facts if fact[1] is not None))
+    yield _table(("figure", "value"), facts)
     for start in starts:
         yield f"Settings that differ from the recipe {start.shipped}:" if start.shipped else "Settings:"
         yield _table(("key", "value"), ((key, json.dumps(now)) for key, (_, now) in start.settings.items()))
-    yield "The whole recipe is in `recipe.yaml`."
-
-
-def _hub_results(run: RunData) -> Iterator[Any]:
-    """Yield the last evaluation for the metadata, as shares of 1."""
-    for found in result_of(run)["evaluations"]:
-        after = found["after"]
-        if after and after["value"] is not None:
-            yield hub_library().EvalResult(
-                task_type="text-generation",
-                dataset_type=found["set"],
-                dataset_name=str(run.section("data").get(found["set"]) or found["set"]),
-                metric_type=found["estimate"],
-                metric_value=after["value"],
-                metric_args=after | {"level": 0.95},
-            )
+    if run.recipe:
+        yield "The whole recipe is in `recipe.yaml`."
 
 
 def _licences(licence: str, run: RunData | None) -> str:
     """Return the licences of a model and, if their data card is on this machine, of its problems."""
-    text = f"Licence: {_plain(licence) or 'not stated; that of a base model applies'}."
+    text = f"Licence: {_plain(licence) or 'not stated'}."
     name = run.section("data").get("train") if run else None
     try:
         card = read_card(place_of(name)) if name and isinstance(name, str) else None
@@ -141,10 +116,6 @@ def _licence_of_folder(base: str) -> str:
     return licence if isinstance(licence, str) else ""
 
 
-def _base_of(run: RunData | None) -> str:
-    return str(run.section("model").get("path") or "") if run else ""
-
-
 def _is_hub_id(path: str) -> bool:
     """Return whether a path in a recipe is that of a model which this machine has loaded from the hub. The
     path of a folder that has gone may look the same."""
@@ -160,8 +131,12 @@ def _rows_of(files: Mapping[str, str]) -> list[dict[str, Any]]:
     return [{"config_name": "default", "data_files": listed}]
 
 
-def _page(metadata: Any, title: str, parts: Iterable[str]) -> str:
-    body = [f"# {_plain(title)}", *filter(None, parts), f"Written by Whetstone {__version__}."]
+def _page(metadata: Any, repo: str, parts: Iterable[str]) -> str:
+    body = [
+        f"# {_plain(repo.rpartition('/')[2])}",
+        *filter(None, parts),
+        f"Written by Whetstone {__version__}.",
+    ]
     return f"---\n{metadata.to_yaml()}\n---\n\n" + "\n\n".join(body) + "\n"
 
 

@@ -59,13 +59,15 @@ def upload(
     repo = repo if "/" in repo else f"{account}/{repo}"
     address = f"{api.endpoint}/{'datasets/' if kind == 'dataset' else ''}{repo}"
     with _explained(f"{repo} (you are {account})", api.endpoint, token):
-        private, old = _open_repository(api, repo, kind, public)
+        api.create_repo(repo, repo_type=kind, private=not public, exist_ok=True)
+        found = api.repo_info(repo, repo_type=kind)
+        old = {entry.rfilename for entry in found.siblings or ()} - _OWN_FILES
         if old and not replace:
             raise UserError(
                 f"{repo}: is already there, with {len(old)} files; give --replace if it is yours, or another "
                 "name"
             )
-        if not (private or public):
+        if not (found.private or public):
             raise UserError(
                 f"{repo}: is public; give --public, or another name, or change it at {address}/settings"
             )
@@ -75,17 +77,7 @@ def upload(
         ]
         changes += [library.CommitOperationDelete(name) for name in sorted(old - files.keys())]
         api.create_commit(repo, changes, commit_message="Upload by Whetstone", repo_type=kind)
-    return f"{address} ({'private' if private else 'public'})"
-
-
-def _open_repository(api: Any, repo: str, kind: str, public: bool) -> tuple[bool, set[str]]:
-    """Return whether the repository is private, and its files. It is made if there is none."""
-    try:
-        found = api.repo_info(repo, repo_type=kind)
-    except hub_library(".errors").RepositoryNotFoundError:
-        api.create_repo(repo, repo_type=kind, private=not public)
-        return not public, set()
-    return bool(found.private), {entry.rfilename for entry in found.siblings or ()} - _OWN_FILES
+    return f"{address} ({'private' if found.private else 'public'})"
 
 
 @contextmanager

@@ -31,7 +31,7 @@ def run_page(run: RunData, partners: Mapping[str, RunData]) -> dict[str, Any]:
     """Return the data of the page of a run, without its rollouts."""
     return {
         "title": run.folder.resolve().name,
-        "facts": [(label, value) for label, value in _facts(run) if value],
+        "facts": run_facts(run),
         "notes": read_notes(run.folder),
         "starts": read_starts(run.folder),
         "recipe": flat_settings(run.recipe),
@@ -84,13 +84,14 @@ def _clip(text: str) -> str:
     return f"{text[:MAX_TEXT]}\n… {len(text) - MAX_TEXT} more characters are in the Parquet file"
 
 
-def _facts(run: RunData) -> list[tuple[str, str]]:
+def run_facts(run: RunData) -> list[tuple[str, str]]:
+    """Return what a run was made of, each fact with its name."""
     trainer, data = run.section("trainer"), run.section("data")
     last = max((record["step"] for record in run.train), default=0)
     size = ""
     if "prompts_per_step" in trainer and "samples_per_prompt" in trainer:
         size = f"{trainer['prompts_per_step']} prompts × {trainer['samples_per_prompt']} replies"
-    return [
+    facts = [
         *recipe_facts(run.recipe).items(),
         ("steps", f"{last} of {trainer['steps']}" if "steps" in trainer else str(last)),
         ("a step", size),
@@ -98,6 +99,7 @@ def _facts(run: RunData) -> list[tuple[str, str]]:
         ("held-out problems", str(data.get("heldout") or "")),
         ("recorded", _recording_time(run)),
     ]
+    return [(label, value) for label, value in facts if value]
 
 
 def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, str]:
