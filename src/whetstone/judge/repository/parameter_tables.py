@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from whetstone.core.syntax import parsing
 from whetstone.judge.repository.constants import FunctionNode
 
 
@@ -80,7 +81,9 @@ def tables_of(function: FunctionNode, module_lists: Mapping[str, ast.expr]) -> l
         copied = ""
         if isinstance(rows, ast.Name) and rows.id in module_lists:
             copied = rows.id
-            rows = ast.parse(ast.unparse(module_lists[rows.id]), mode="eval").body
+            text = ast.unparse(module_lists[rows.id])
+            with parsing():
+                rows = ast.parse(text, mode="eval").body
         names = _column_names(call.args[0])
         if names and isinstance(rows, ast.List | ast.Tuple):
             if any(isinstance(row, ast.Starred) for row in rows.elts):

@@ -18,6 +18,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from whetstone.core.syntax import parsing
 from whetstone.judge.repository.assertions import Assertion, Tolerance, find_assertions
 from whetstone.judge.repository.constants import FunctionNode, ModuleNames, is_too_large
 from whetstone.judge.repository.hidden_names import HiddenNames, assigned
@@ -61,7 +62,8 @@ class _Sealer(ast.NodeTransformer):
 
     def __init__(self, source: str, first_hole: int, opened: frozenset[int], *, recording: bool) -> None:
         try:
-            self._tree = ast.parse(source)
+            with parsing():
+                self._tree = ast.parse(source)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise NotSealable(f"the test module does not parse: {error}") from None
         if is_too_large(self._tree):

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
+from whetstone.core.syntax import parsing
 from whetstone.judge.values import NotInert, encode
 
 GUESSED_NUMBERS = range(-2, 3)
@@ -33,7 +34,8 @@ class Shown:
 
     def __init__(self, modules: Iterable[str]) -> None:
         """Read the sources. The time is linear in their size, for displays of a bounded depth."""
-        trees = [ast.parse(source) for source in modules]
+        with parsing():
+            trees = [ast.parse(source) for source in modules]
         self._values = {_key(value) for tree in trees for value in _literals(tree)}
         self._text = "\n".join(text for tree in trees for text in _messages(tree))
         self._words = set(_WORD.findall(self._text))
