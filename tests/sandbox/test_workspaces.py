@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -363,3 +366,14 @@ def test_a_folder_that_is_closed_to_its_owner_counts(workspace: Workspace) -> No
         workspace.snapshot()
     sh(workspace, "rm -rf shut; chmod 000 . 2>/dev/null; true")
     assert sh(workspace, "ls readme") == "readme\n"
+
+
+def test_a_fork_server_that_has_ended_is_replaced(workspaces: Workspaces, workspace: Workspace) -> None:
+    sh(workspace, "echo before > before")
+    children = f"/proc/self/task/{threading.get_native_id()}/children"
+    for child in Path(children).read_text().split():
+        if b"boot.py" in Path(f"/proc/{child}/cmdline").read_bytes():
+            os.kill(int(child), signal.SIGKILL)
+    time.sleep(0.2)
+    assert sh(workspace, "cat before; pwd > after; cat after").startswith("before\n/")
+    assert workspace.read("after", 1000).endswith(b"workspace\n")

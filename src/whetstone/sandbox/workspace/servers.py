@@ -64,15 +64,26 @@ class _WorkspaceRun(SandboxRun):
         return super()._disk_is_full()
 
 
+class NotStarted(SandboxFault):
+    """The fork-server failed before the command started."""
+
+
 class _Server(Sandbox):
     """A fork-server of the pool."""
 
     def run_in(self, place: Place, make_job: Callable[[str], SandboxJob], most: Usage) -> RunResult:
-        """Run a job in a workspace. Raises SandboxFault."""
+        """Run a job in a workspace. Raises SandboxFault; NotStarted if nothing has run."""
         with tree.folder(str(place.store.folder / place.tree)) as top, contextlib.ExitStack() as reached:
             os.fchmod(top, os.fstat(top).st_mode & 0o777 | 0o700)  # a command may have closed it
-            directory = reached.enter_context(self._reached(place))
-            run = self.start_as(_WorkspaceRun, make_job(directory))
+            server = self._server
+            try:
+                directory = reached.enter_context(self._reached(place))
+                run = self.start_as(_WorkspaceRun, make_job(directory))
+            except SandboxFault as fault:
+                raise NotStarted(str(fault)) from None
+            if run.server is not server:  # it had ended, and its successor does not reach the workspace
+                run.abandon()
+                raise NotStarted("the fork-server ended before the command")
             run.top, run.directory, run.most = top, directory, most
             return supervise([run])[0]
 
@@ -157,22 +168,30 @@ class ServerPool:
         cannot be used any more, and RuntimeError once closed.
         """
         with self._slots:
-            with self._lock:
-                if self.closed:
-                    raise RuntimeError("these workspaces are closed; make new ones")
-                server = self._idle.pop() if self._idle else None
-            server = server or self._new()
             try:
-                result = server.run_in(place, make_job, most)
-            except BaseException:
-                server.close()
-                raise
-            with self._lock:
-                if not self.closed:
-                    self._idle.append(server)
-                    return result
+                return self._run_in(place, make_job, most, fresh=False)
+            except NotStarted:  # it had ended while it was idle, and so may others
+                return self._run_in(place, make_job, most, fresh=True)
+
+    def _run_in(
+        self, place: Place, make_job: Callable[[str], SandboxJob], most: Usage, *, fresh: bool
+    ) -> RunResult:
+        with self._lock:
+            if self.closed:
+                raise RuntimeError("these workspaces are closed; make new ones")
+            server = self._idle.pop() if self._idle and not fresh else None
+        server = server or self._new()
+        try:
+            result = server.run_in(place, make_job, most)
+        except BaseException:
             server.close()
-            return result
+            raise
+        with self._lock:
+            if not self.closed:
+                self._idle.append(server)
+                return result
+        server.close()
+        return result
 
     def close(self) -> None:
         """End the fork-servers. Commands that run continue to their end."""

@@ -37,8 +37,8 @@ WORKSPACE_PROFILE = Profile("workspace", execute=True, processes=True, proc=True
 OVERLAY, COPY = "overlay", "copy"
 _TREE = "tree"
 _NOT_FOUND = 127
-_PROOF = ["sh", "-c", "set -e; test -e old; rm old; mkdir -p in/new; echo new > in/new/file"]
-_PROVED = [("in", b""), ("in/new", b""), ("in/new/file", b"new\n"), ("old", b"")]
+_PROOF = ["sh", "-c", "set -e; test -e old/a; mv old/a b; rmdir old; mkdir old; echo new > old/c"]
+_PROVED = [("b", b""), ("old/a", b""), ("old/c", b"new\n")]
 _PROOF_LIMITS = RunLimits(cpu_s=10.0, memory_bytes=1 << 30, output_bytes=1 << 16)
 
 
@@ -107,7 +107,7 @@ class Workspaces:
 
     def _prove(self) -> None:
         """Change a small workspace by a command, and read the changes. Raises what a use could raise."""
-        base = store_base(self.root, lambda staging: (staging / "old").touch())
+        base = store_base(self.root, lambda staging: os.makedirs(staging / "old" / "a"))
         with self.open(base) as workspace:
             result = workspace.run(_PROOF, limits=_PROOF_LIMITS)
             seen = [(change.path, change.data) for change in workspace.diff().changes]
