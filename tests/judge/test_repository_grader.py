@@ -87,6 +87,33 @@ def test_limits_have_their_verdicts(graded: tuple[RepositoryGrader, RepositoryTa
     assert grader.grade(task, BASE, loud).verdict in stopped
 
 
+def test_a_wrong_value_stays_wrong_whatever_limit_follows(
+    graded: tuple[RepositoryGrader, RepositoryTask],
+) -> None:
+    grader, task = graded
+    short = msgspec.structs.replace(task, limits=msgspec.structs.replace(task.limits, cpu_s=0.5))
+    wrong_then_endless = b"def to_roman(n): return '?'\ndef from_roman(t):\n    while True: pass\n"
+    found = grader.grade(short, BASE, {"src/roman/convert.py": wrong_then_endless})
+    assert found.verdict is Verdict.WRONG_ANSWER
+    assert {case.verdict for case in found.cases} == {Verdict.WRONG_ANSWER, Verdict.TIME_LIMIT}
+
+
+def test_a_change_that_is_too_large_is_refused_and_impossible_names_are_ignored(
+    graded: tuple[RepositoryGrader, RepositoryTask],
+) -> None:
+    grader, task = graded
+    deep = {f"src/roman/{'d/' * number}x": b"" for number in range(400)}
+    for more, verdict in (
+        ({f"src/roman/{number}": b"" for number in range(4001)}, Verdict.OUTPUT_LIMIT),
+        ({f"src/roman/{number}/{'d/' * 50}x": b"" for number in range(100)}, Verdict.OUTPUT_LIMIT),
+        ({"src/roman/large": bytes((128 << 20) + 1)}, Verdict.OUTPUT_LIMIT),
+        ({**deep, "src/roman/\0": b"", f"src/roman/{'n' * 256}": b"", "src/roman/../../tests": b""}, None),
+    ):
+        found = grader.grade(task, BASE, {**REFERENCE, **more})
+        assert found.verdict is (verdict or Verdict.ACCEPTED)
+        assert {case.verdict for case in found.cases} == {found.verdict}
+
+
 def test_an_unsealed_task_has_no_score_unless_asked_for() -> None:
     skip_unless_offered(Tier.RESTRICTED)
     with pytest_environment() as folder:

@@ -109,6 +109,24 @@ def test_a_value_matches_itself_and_no_other(text: str, other: str) -> None:
     assert not expected.matches(_observed(wrong, wrong)[0])
 
 
+@pytest.mark.parametrize(
+    ("near", "far"),
+    [
+        ("{'a': 1.1, 2: [3.0]}", "{'a': 1.3, 2: [3.0]}"),
+        ("{'a': 1.0, 2: [3.1]}", "{'a': 1.0, 3: [3.0]}"),
+        ("{2: [3], 'a': 1}", "{'a': 1.0}"),
+    ],
+)
+def test_a_mapping_has_the_tolerance_of_its_numbers(near: str, far: str) -> None:
+    value = read_literal("{'a': 1.0, 2: [3.0]}")
+    recorded = _observed(value, value)[1]
+    assert recorded is not None
+    expected = msgspec.structs.replace(recorded, tolerance=(0.0, 0.2))
+    assert expected.matches(_observed(read_literal(near), None)[0])
+    assert not expected.matches(_observed(read_literal(far), None)[0])
+    assert not expected.matches(_observed([1.0, 3.0], None)[0])
+
+
 def test_a_value_that_equals_everything_matches_nothing() -> None:
     class Equal:
         __hash__ = None  # type: ignore[assignment]

@@ -14,7 +14,7 @@ from tests.beside import data_beside
 from tests.judge.repository_tasks import make_task, pytest_environment
 from whetstone.core.problem import Limits
 from whetstone.judge.repository.grader import RepositoryGrader
-from whetstone.judge.repository.telling import Shown
+from whetstone.judge.repository.telling import ShownValues
 
 FORMS: dict[str, dict[str, str]] = data_beside(__file__)
 HIDDEN: list[Any] = [
@@ -28,7 +28,7 @@ GUESSED: list[Any] = [
 
 
 def test_a_value_is_hidden_if_it_can_hardly_be_guessed() -> None:
-    nothing = Shown([])
+    nothing = ShownValues([])
     assert [value for value in HIDDEN if not nothing.leaves_hidden(value)] == []
     assert [value for value in GUESSED if nothing.leaves_hidden(value)] == []
 
@@ -70,7 +70,7 @@ def test_gives_93(default=94, *, word="some text"):
     ],
 )
 def test_a_value_that_the_module_shows_is_not_hidden(value: object, hidden: bool) -> None:
-    assert Shown([MODULE]).leaves_hidden(value) is hidden
+    assert ShownValues([MODULE]).leaves_hidden(value) is hidden
 
 
 LIMITS = Limits(cpu_s=20.0, memory_mb=512.0, output_mb=16.0)

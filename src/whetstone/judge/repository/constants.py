@@ -35,6 +35,8 @@ _LIBRARY = frozenset(
     | {"datetime.timezone", "datetime.timezone.utc", "datetime.UTC", "math.e", "math.inf", "math.nan"}
     | {"math.pi", "math.sqrt", "os.linesep", "textwrap.dedent"}
 )
+# Methods of these that read the clock or the machine's time zone.
+_NOT_CONSTANT = frozenset({"astimezone", "fromtimestamp", "now", "timestamp", "today", "utcnow"})
 APPROX = "pytest.approx"
 # A test may not make the analysis expensive.
 _MOST_NODES = 200_000
@@ -101,7 +103,11 @@ def is_constant(node: ast.expr, names: ModuleNames, variables: Collection[str] =
         case ast.Call(function, arguments, keywords):
             called = names.meaning(function)
             known = called in _LIBRARY or called.removeprefix("builtins.") in _BUILTINS
-            method = isinstance(function, ast.Attribute) and is_constant(function.value, names, variables)
+            method = (
+                isinstance(function, ast.Attribute)
+                and function.attr not in _NOT_CONSTANT
+                and is_constant(function.value, names, variables)
+            )
             given = (*arguments, *(keyword.value for keyword in keywords))
             return (known or method) and all(is_constant(item, names, variables) for item in given)
         case _:

@@ -244,9 +244,10 @@ def _judge_tests(tests: Sequence[ExpectedTest], result: RunResult, report: TestR
         runs = report.runs.get(test.id, ())
         failure = test.failure(runs)
         verdict = Verdict.WRONG_ANSWER if failure else Verdict.ACCEPTED
-        if failure and stopped is not None and not test.is_refuted(runs):
+        unknown = bool(failure) and not test.is_refuted(runs)
+        if unknown and stopped is not None:
             verdict, failure = stopped.verdict, stopped.reason
-        elif failure and not report.complete:
+        elif unknown and not report.complete:
             verdict = Verdict.RUNTIME_ERROR
         cases.append(
             CaseJudgement(

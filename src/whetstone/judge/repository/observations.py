@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from whetstone.judge.answers.inert import by_key, longest_key, pairs_of, read_one
 from whetstone.judge.repository.assertions import Tolerance
-from whetstone.judge.repository.telling import GUESSED_NUMBERS, Shown
+from whetstone.judge.repository.telling import GUESSED_NUMBERS, ShownValues
 from whetstone.judge.values import WireError, decode
 
 _LENGTH = struct.Struct("<I")
@@ -140,7 +140,7 @@ class ExpectedObservation(Struct, frozen=True, omit_defaults=True):
         except (TypeError, ValueError, ArithmeticError, RecursionError):
             return False
 
-    def is_hidden(self, shown: Shown) -> bool:
+    def is_hidden(self, shown: ShownValues) -> bool:
         """Return whether those who know what is ``shown`` can neither guess nor read the value."""
         if self.value is None:
             return False

@@ -17,7 +17,7 @@ from whetstone.judge.repository.observations import (
     TestRun,
 )
 from whetstone.judge.repository.sealing import NotSealable, SealedModule, seal_module
-from whetstone.judge.repository.telling import Shown
+from whetstone.judge.repository.telling import ShownValues
 
 RunTests = Callable[[Mapping[str, str]], TestReport]
 """Writes test modules by path into a fresh workspace with the reference, and runs them."""
@@ -62,11 +62,11 @@ def record_tests(sources: Mapping[str, str], run: RunTests, *, repeats: int = 2)
         failures = {test.id: test.failure(confirmed.runs.get(test.id, ())) for test in tests}
         dropped.update({name: f"sealed: {why}" for name, why in failures.items() if why})
         tests = [test for test in tests if not failures[test.id]]
-    shown = Shown(sealed.values())
+    shown = ShownValues(sealed.values())
     return RecordedTests(sealed, [_with_telling(test, shown) for test in tests], dropped)
 
 
-def _with_telling(test: ExpectedTest, shown: Shown) -> ExpectedTest:
+def _with_telling(test: ExpectedTest, shown: ShownValues) -> ExpectedTest:
     """Mark the values that the sealed modules hide."""
     observations = [replace(each, is_telling=each.is_hidden(shown)) for each in test.observations]
     return ExpectedTest(test.id, observations)

@@ -29,7 +29,7 @@ _CONTAINERS = (list, tuple, set, frozenset, dict)
 _MESSAGES = frozenset({"fail", "skip", "skipif", "xfail", "exit", "warn", "print", "subTest"})
 
 
-class Shown:
+class ShownValues:
     """The values that sealed modules show."""
 
     def __init__(self, modules: Iterable[str]) -> None:
