@@ -27,12 +27,15 @@ from whetstone.judge.repository.base import read_base
 from whetstone.judge.repository.observations import ExpectedObservation, ExpectedTest
 from whetstone.judge.repository.task import RepositoryTask, base_archive, read_tasks
 from whetstone.judge.values import encode
+from whetstone_curation.repositories.making import PackageRecord
 from whetstone_curation.repositories.package_index import PackageIndexes, Unsuitable
 from whetstone_curation.repositories.source_tree import read_distribution, read_local
 from whetstone_curation.repositories.statements import ExpectedValues
+from whetstone_curation.repositories.task_set import Graders, MakePlan, make_set
 
 DATA = data_beside(__file__)
-FILES: dict[str, str] = DATA["files"]
+# Python counts lines otherwise than `str.splitlines`.
+FILES: dict[str, str] = {name: text.replace("# form feed", "\f") for name, text in DATA["files"].items()}
 
 
 def written(folder: Path, files: Mapping[str, str]) -> str:
@@ -48,8 +51,8 @@ def environment() -> Generator[str]:
         yield str(folder)
 
 
-def make(out: Path, environment: str, *packages: str, seed: int = 0) -> int:
-    options = ["--environment", environment, "--repeats", "2", "--cpu-s", "9", "--seed", str(seed)]
+def make(out: Path, environment: str, *packages: str) -> int:
+    options = ["--environment", environment, "--repeats", "2", "--cpu-s", "9"]
     return main(["data", "repositories", "make", *packages, "--out", str(out), *options])
 
 
@@ -59,8 +62,17 @@ def test_a_package_gives_tasks_whose_base_fails_and_whose_reference_passes(
     tmp_path: Path, environment: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     package, sets = written(tmp_path / "package", FILES), [tmp_path / "first", tmp_path / "second"]
+
+    def interrupt(record: PackageRecord) -> None:
+        raise KeyboardInterrupt
+
+    plan = MakePlan(packages=(package,), out=str(sets[1]), cpu_s=9.0)
+    with pytest.raises(KeyboardInterrupt):
+        make_set(plan, Graders(environment=environment, repeats=2), interrupt)
+    assert not (sets[1] / "tasks.jsonl").exists()
     for out in sets:
         assert make(out, environment, package) == 0
+    assert not list(tmp_path.glob("*.journal.jsonl"))
     first, second = (
         {path.name: path.read_bytes() for path in out.rglob("*") if path.suffix in (".jsonl", ".gz")}
         for out in sets

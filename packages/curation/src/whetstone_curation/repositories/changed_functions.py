@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -21,6 +22,7 @@ _FEWEST_NODES = 12
 _MUTANTS = 2
 _INDENTATION = 4
 REMOVED, MUTATED = "removed", "mutated"
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
 class SourceFunction(Struct, frozen=True):
@@ -126,9 +128,14 @@ def changed_versions(source: str, function: SourceFunction, seed: str) -> Iterat
     yield from itertools.chain(removed, mistakes) if first else itertools.chain(mistakes, removed)
 
 
+def source_lines(source: str) -> list[str]:
+    """Return the lines as Python counts them, with their ends. A form feed ends none."""
+    return _LINE.findall(source)
+
+
 def without_body(source: str, function: SourceFunction) -> ChangedFunction:
     """Return the file of a function in which nothing but the docstring is left of its body."""
-    lines = source.splitlines(keepends=True)
+    lines = source_lines(source)
     code = lines[function.body]
     indentation = code[: len(code) - len(code.lstrip())]
     new = [*lines[: function.body], f"{indentation}raise NotImplementedError\n", *lines[function.last + 1 :]]
@@ -136,13 +143,13 @@ def without_body(source: str, function: SourceFunction) -> ChangedFunction:
 
 
 def _with_mistakes(source: str, function: SourceFunction, seed: str) -> Iterator[ChangedFunction]:
-    lines = source.splitlines(keepends=True)
+    lines = source_lines(source)
     head = ["class _:\n"] if function.is_method else []
     alone = "".join([*head, *lines[function.first : function.last + 1]])
     text_end = function.docstring[1] + 1 if function.docstring is not None else None
     for operators in (None, subtle_operators):
         for mutant in mutants(alone, _MUTANTS, f"{seed}\0{function.name}", operators):
-            changed = mutant.source.splitlines(keepends=True)[len(head) :]
+            changed = source_lines(mutant.source)[len(head) :]
             if text_end is not None:  # `ast.unparse` writes docstrings in another form
                 [node] = parse(mutant.source).body
                 inner = node.body[0] if isinstance(node, ast.ClassDef) else node

@@ -24,6 +24,7 @@ from whetstone_curation.repositories.changed_functions import (
     SourceFunction,
     changed_versions,
     find_functions,
+    source_lines,
     without_body,
 )
 from whetstone_curation.repositories.package_index import Unsuitable
@@ -243,7 +244,7 @@ def _with_fewer_examples(text: str, function: SourceFunction, values: ExpectedVa
     if function.docstring is None:
         return text
     first, last = function.docstring
-    lines = text.splitlines(keepends=True)
+    lines = source_lines(text)
     return "".join([*lines[:first], *values.without(lines[first : last + 1]), *lines[last + 1 :]])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -131,7 +131,9 @@ def make_set(plan: MakePlan, graders: Graders, watch: Callable[[PackageRecord], 
         ):
             done = {each.record.package: each for each in map(_line_decoder.decode, log.lines)}
             try:
-                for record, made in pool.map(make, [name for name in names if name not in done]):
+                # In the order of their ends: a slow package must not keep others from the journal.
+                for work in as_completed([pool.submit(make, name) for name in names if name not in done]):
+                    record, made = work.result()
                     for task, base in made:
                         write_file(base_archive(out, task), [pack_base(base)])
                     done[record.package] = _Package(record, [task for task, _ in made])
