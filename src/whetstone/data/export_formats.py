@@ -154,10 +154,6 @@ def _verl_row(problem: Problem, split: str, index: int) -> Row:
     return _row_of(problem, split, index, data_source, _verl_ground_truth(problem))
 
 
-def _verl_whole_row(problem: Problem, split: str, index: int) -> Row:
-    return _row_of(problem, split, index, WHOLE, _problem_json(problem))
-
-
 def _row_of(problem: Problem, split: str, index: int, data_source: str, ground_truth: str) -> Row:
     return {
         "data_source": data_source,
@@ -194,7 +190,7 @@ VERL_WHOLE = ExportFormat(
     name="verl-whole",
     title="verl's RLHFDataset, the ground truth being the whole problem, for a reward function of your own",
     schema=_VERL_SCHEMA,
-    row=_verl_whole_row,
+    row=lambda problem, split, index: _row_of(problem, split, index, WHOLE, _problem_json(problem)),
     carries="everything",
     way_out="",
 )
@@ -205,20 +201,16 @@ VERL_WHOLE = ExportFormat(
 # GRPOTrainer and RLOOTrainer (read in TRL 1.16.0) pass every other column to each reward function, as a list
 # under the column's name. So a reward function is a few lines around Whetstone's judge (see docs/data.md). It
 # returns None if the judge failed, which removes a reply from the mean instead of scoring it 0.
-def _trl_row(problem: Problem, split: str, index: int) -> Row:
-    return {
-        "prompt": _chat(problem),
-        "id": problem.id,
-        "source": problem.source,
-        "problem": _problem_json(problem),
-    }
-
-
 TRL = ExportFormat(
     name="trl",
     title="TRL's GRPOTrainer, the whole problem in a column for the reward function",
     schema={"prompt": _CHAT, "id": "string", "source": "string", "problem": "string"},
-    row=_trl_row,
+    row=lambda problem, _split, _index: {
+        "prompt": _chat(problem),
+        "id": problem.id,
+        "source": problem.source,
+        "problem": _problem_json(problem),
+    },
     carries="everything",
     way_out="",
 )

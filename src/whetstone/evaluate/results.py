@@ -220,7 +220,8 @@ class Evaluation(Struct, frozen=True):
 
     def save(self, folder: str | Path) -> None:
         """Write evaluation.json in one rename. Raises UserError when the folder cannot be written."""
-        text = msgspec.json.format(msgspec.json.encode(self, enc_hook=_plan_values), indent=1)
+        encoded = msgspec.json.encode(self, enc_hook=lambda plan: plan.model_dump(mode="json"))
+        text = msgspec.json.format(encoded, indent=1)
         write_file(Path(folder) / EVALUATION_FILE, [text + b"\n"])
 
 
@@ -251,10 +252,6 @@ def load_evaluation(folder: str | Path) -> Evaluation:
         raise UserError(f"{place}: {error.strerror}; give the --out folder of `whetstone eval`") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, UserError) as error:
         raise UserError(f"{place}: not written by `whetstone eval`: {error}") from None
-
-
-def _plan_values(plan: SamplingPlan) -> dict[str, Any]:
-    return plan.model_dump(mode="json")
 
 
 def _plan_of(kind: type[SamplingPlan], values: object) -> SamplingPlan:

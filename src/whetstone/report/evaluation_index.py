@@ -32,14 +32,6 @@ class IndexedReply(Struct, frozen=True):
     reward: float | None
 
 
-class _Search:
-    """A search: the lines that it has not read, and the problems whose replies contain the text."""
-
-    def __init__(self, path: Path) -> None:
-        self.tail = LineTail(path)
-        self.found: set[str] = set()
-
-
 class EvaluationIndex:
     """The index of an evaluation's replies; see the module docstring. Thread-safe."""
 
@@ -47,7 +39,8 @@ class EvaluationIndex:
         self.folder = Path(folder)
         self._tail = LineTail(self.folder / SAMPLES_FILE)
         self._problems: dict[str, list[IndexedReply]] = {}
-        self._searches: OrderedDict[str, _Search] = OrderedDict()
+        # For each text the lines that were not searched yet, and the problems whose replies contain it.
+        self._searches: OrderedDict[str, tuple[LineTail, set[str]]] = OrderedDict()
         self._prompts: tuple[float, dict[str, Prompt]] = (-1.0, {})
         self._lock = Lock()
 
@@ -74,17 +67,17 @@ class EvaluationIndex:
         wanted = text.lower()
         with self._lock:
             self._update()
-            search = self._searches.pop(text, None) or _Search(self._tail.path)
-            for _, line in search.tail.added(search.found.clear):
+            tail, hits = self._searches.pop(text, None) or (LineTail(self._tail.path), set[str]())
+            for _, line in tail.added(hits.clear):
                 sample = _decode(line)
                 if sample and wanted in f"{sample.text}\0{sample.program or ''}".lower():
-                    search.found.add(sample.problem_id)
-            self._searches[text] = search
+                    hits.add(sample.problem_id)
+            self._searches[text] = tail, hits
             # The least recent search is dropped. Each keeps the names of its hits only, but clients may send
             # any number.
             while len(self._searches) > _KEPT_SEARCHES:
                 self._searches.popitem(last=False)
-            return search.found | {name for name in self._problems if wanted in name.lower()}
+            return hits | {name for name in self._problems if wanted in name.lower()}
 
     def prompt(self, problem: str) -> Prompt | None:
         """Return the prompt of a problem; None if it was not stored."""

@@ -279,10 +279,6 @@ def _published(state: FlowState, event: WeightsPublished) -> None:
     model.reach(event.offer.version)
 
 
-def _reached(state: FlowState, event: VersionReached) -> None:
-    state.models[event.model].reach(event.version)
-
-
 def _saved(state: FlowState, event: CheckpointSaved) -> None:
     model = state.models[event.model]
     model.checkpoints = [*(save for save in model.checkpoints if save < event.version), event.version][
@@ -321,7 +317,7 @@ _APPLY: dict[type, Callable[[FlowState, Any], None]] = {
     BatchHandedOut: _handed_out,
     WeightsPublished: _published,
     ProgressReported: _reported,
-    VersionReached: _reached,
+    VersionReached: lambda state, event: state.models[event.model].reach(event.version),
     CheckpointSaved: _saved,
     TrainerAdopted: _adopted,
     EventCounted: _counted,

@@ -292,10 +292,6 @@ def _timedelta_key(value: timedelta) -> bytes:
     return b"y%d %d %d" % (value.days, value.seconds, value.microseconds)
 
 
-def _zone_key(value: timezone) -> bytes:
-    return b"Z" + _timedelta_key(value.utcoffset(None))
-
-
 _KEYS: dict[type, Callable[[Any], bytes]] = {
     type(None): lambda v: b"N",
     type(...): lambda v: b"E",
@@ -308,7 +304,7 @@ _KEYS: dict[type, Callable[[Any], bytes]] = {
     datetime: _datetime_key,
     time: _time_key,
     timedelta: _timedelta_key,
-    timezone: _zone_key,
+    timezone: lambda v: b"Z" + _timedelta_key(v.utcoffset(None)),
 }
 
 

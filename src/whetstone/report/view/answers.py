@@ -114,7 +114,7 @@ def evaluation(library: Library, query: Query) -> Any:
         complete = all((place.path / EVALUATION_FILE).is_file() for place in places)
         found = [cached_evaluation(place.path) for place in places] if complete else []
         results = [results_page(_results_name(places), found)] if found else []
-        page = {"title": " and ".join(place.name for place in places), "results": results}
+        page = {"title": _names(places, " and "), "results": results}
     replies = (each for place in places for each in library.evaluation(place.id).problems().values())
     return {"stamp": stamp, "page": page, "count": sum(map(len, replies))}
 
@@ -171,22 +171,6 @@ ANSWERS: dict[str, Answer] = {
 }
 
 
-def _list_page(library: Library, query: Query) -> str:
-    return _page("list", ", ".join(map(str, library.roots)))
-
-
-def _run_page(library: Library, query: Query) -> str:
-    return _page("run", library.place(query.get("id", ""), "run").name)
-
-
-def _curves_page(library: Library, query: Query) -> str:
-    return _page("curves", ", ".join(place.name for place in _requested_runs(library, query)))
-
-
-def _evaluation_page(library: Library, query: Query) -> str:
-    return _page("evaluation", " and ".join(place.name for place in _sides(library, query)))
-
-
 def _card_page(library: Library, query: Query) -> str:
     card = read_card(library.place(query.get("id", ""), "data").path)
     if card is None:
@@ -196,12 +180,16 @@ def _card_page(library: Library, query: Query) -> str:
 
 # The functions that make pages, by path.
 PAGES: dict[str, Callable[[Library, Query], str]] = {
-    "/": _list_page,
-    "/run": _run_page,
-    "/curves": _curves_page,
-    "/evaluation": _evaluation_page,
+    "/": lambda library, query: _page("list", ", ".join(map(str, library.roots))),
+    "/run": lambda library, query: _page("run", library.place(query.get("id", ""), "run").name),
+    "/curves": lambda library, query: _page("curves", _names(_requested_runs(library, query), ", ")),
+    "/evaluation": lambda library, query: _page("evaluation", _names(_sides(library, query), " and ")),
     "/data": _card_page,
 }
+
+
+def _names(places: Sequence[ViewedFolder], between: str) -> str:
+    return between.join(place.name for place in places)
 
 
 def _page(kind: str, title: str) -> str:

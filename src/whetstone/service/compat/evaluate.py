@@ -53,7 +53,7 @@ async def judge_within(
     budget_s: the wall time for all cases. run_all: judge the cases after a failed one.
     """
     loop = asyncio.get_running_loop()
-    total = _case_count(problem)
+    total = 1 if isinstance(problem.tests, AssertTests) else len(problem.tests.cases)
     result = CaseVerdicts([], Verdict.ACCEPTED, total)
     start_time, slowest_s, stops_early = loop.time(), 0.0, False
     size = total if 2 * total * problem.limits.cpu_s <= budget_s else _FIRST_PIECE
@@ -92,10 +92,6 @@ def _check_judged(judgement: Judgement, problem: Problem) -> None:
     if is_fault_of_tests(judgement) or isinstance(problem.tests, AssertTests):
         raise RequestRefused(422, "judge_error", f"the tests themselves fail: {judgement.reason}")
     raise RequestRefused(504, "judge_error", f"the program could not be judged: {judgement.reason}", 1.0)
-
-
-def _case_count(problem: Problem) -> int:
-    return 1 if isinstance(problem.tests, AssertTests) else len(problem.tests.cases)
 
 
 _Origin = Literal["fenced", "incomplete_fenced", "heuristic", "empty"]
