@@ -38,7 +38,11 @@ def cut_cases(problem: Problem, max_cases: int, rule: CaseRule, seed: int) -> Pr
     if not max_cases or count <= max_cases:
         return problem
     ranked = _ranked(problem, rule, seed)
-    first_of_groups = _group_firsts(problem, ranked)[:max_cases]
+    place = {number: rank for rank, number in enumerate(ranked)}
+    groups = sorted(problem.scoring.groups, key=lambda group: -group.weight)
+    # The best case of each group: without one of its cases, a group could not score at all.
+    firsts = dict.fromkeys(min(group.cases, key=place.__getitem__) for group in groups)
+    first_of_groups = list(firsts)[:max_cases]
     rest = [number for number in ranked if number not in set(first_of_groups)]
     chosen = sorted([*first_of_groups, *rest][:max_cases])
     return _with_cases(problem, chosen)
@@ -65,15 +69,6 @@ def _sizes(problem: Problem) -> list[int]:
     if isinstance(tests, CallTests):
         return [len(msgspec.json.encode([case.args, case.kwargs])) for case in tests.cases]
     return [len(case.input) for case in tests.cases]
-
-
-def _group_firsts(problem: Problem, ranked: Sequence[int]) -> list[int]:
-    """Return the best case of each group, the heaviest groups first."""
-    place = {number: rank for rank, number in enumerate(ranked)}
-    groups = sorted(problem.scoring.groups, key=lambda group: -group.weight)
-    # Without one of its cases, a group could not score at all.
-    firsts = [min(group.cases, key=place.__getitem__) for group in groups]
-    return list(dict.fromkeys(firsts))
 
 
 def _with_cases(problem: Problem, chosen: list[int]) -> Problem:

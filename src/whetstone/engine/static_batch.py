@@ -266,8 +266,10 @@ class StaticBatch:
         assert self._pool is not None
         assert self._tensors is not None
         self._take_blocks()
-        if self._tick == 0:
-            self._refill()
+        if self._tick == 0:  # draw uniform numbers for the next steps
+            for row, place in self._places.items():
+                self._host["uniforms"][place] = _uniforms(row, UNIFORMS)
+                self._changed.add(place)
         self._upload()
         shape = self._shape()
         step = partial(static_step, self._model, self._pool, self._tensors, shape)
@@ -289,12 +291,6 @@ class StaticBatch:
                 host["blocks"][place, len(blocks)] = block
                 blocks.append(block)
                 self._changed.add(place)
-
-    def _refill(self) -> None:
-        """Draw uniform numbers for the next steps."""
-        for row, place in self._places.items():
-            self._host["uniforms"][place] = _uniforms(row, UNIFORMS)
-            self._changed.add(place)
 
     def _upload(self) -> None:
         """Write the rows that have changed into the table of the device."""

@@ -330,21 +330,14 @@ def read_pass_rates(folder: str | Path) -> _PassRates:
                 "environment must set `accepted` in its samples"
             )
         asked.add(evaluation.plan.n)
-        rates |= _rates(evaluation)
+        model = str(evaluation.manifest.get("model", {}).get("source") or "unknown")
+        for problem in evaluation.problems:
+            n, correct = (_decided(problem), problem.correct) if not problem.shared_interpreter else (0, 0)
+            rates[problem.id] = PassRate(model, n, correct)
     if len(asked) > 1:
         counts = ", ".join(map(str, sorted(asked)))
         raise UserError(f"{folder}: its evaluations have {counts} replies a problem; give one of its folders")
     return _PassRates(rates, asked.pop())
-
-
-def _rates(evaluation: Evaluation) -> dict[str, PassRate]:
-    model = str(evaluation.manifest.get("model", {}).get("source") or "unknown")
-    return {
-        problem.id: PassRate(model, 0, 0)
-        if problem.shared_interpreter
-        else PassRate(model, _decided(problem), problem.correct)
-        for problem in evaluation.problems
-    }
 
 
 def _decided(problem: ProblemResult) -> int:

@@ -136,18 +136,14 @@ def _with_engine(recipe: Recipe, kind: str) -> Recipe:
     """Set the engine in place of ``auto``, with its own options, also for a second model that names none."""
     if recipe.engine.kind != AUTO or kind == AUTO:
         return recipe
-    changes: dict[str, object] = {"engine": _section_for(recipe.engine, kind)}
+    placement = "apart" if kind == "torch" else recipe.engine.placement
+    options = _options_for(kind, recipe.engine.options)
+    changes: dict[str, object] = {"engine": EngineSection(kind=kind, placement=placement, options=options)}
     own = {} if recipe.verifier is None else recipe.verifier.engine
     if recipe.verifier is not None and "options" in own and "kind" not in own:
         engine = {**own, "options": _options_for(kind, own["options"])}
         changes["verifier"] = recipe.verifier.model_copy(update={"engine": engine})
     return recipe.model_copy(update=changes)
-
-
-def _section_for(section: EngineSection, kind: str) -> EngineSection:
-    """Return a section of the kind ``auto`` for the engine ``kind``, without the options of others."""
-    placement = "apart" if kind == "torch" else section.placement
-    return EngineSection(kind=kind, placement=placement, options=_options_for(kind, section.options))
 
 
 def _options_for(kind: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -99,7 +99,11 @@ class MasterAdamW:
         A norm that is not finite changes nothing, is counted, and is returned unchanged.
         """
         self._copies.finish()
-        norm = float(self._norm())
+        total = torch.nn.utils.get_total_norm(self._gradients)
+        if self._ranks.size > 1:
+            # In float64, since the square may be outside the range of float32.
+            total = self._ranks.sum(total.double().square(), "the gradient norm").sqrt()
+        norm = float(total)
         if not math.isfinite(norm):
             self.skipped += 1
         else:
@@ -159,14 +163,6 @@ class MasterAdamW:
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
-
-    def _norm(self) -> Tensor:
-        """Return the norm of the gradients on all ranks."""
-        own = torch.nn.utils.get_total_norm(self._gradients)
-        if self._ranks.size == 1:
-            return own
-        # In float64, since the square may be outside the range of float32.
-        return self._ranks.sum(own.double().square(), "the gradient norm").sqrt()
 
     @torch.no_grad()
     def _write_model_weights(self) -> None:

@@ -120,7 +120,11 @@ class Hub:
         api = self._library.HfApi(endpoint=self.endpoint)
         with self._explained(repo_id, revision):
             # All files are read at one commit, also if the dataset changes during the download.
-            commit = self._full_commit(api, repo_id, revision)
+            commit = revision
+            if _SHORT_HASH.fullmatch(revision):  # the hub accepts only branches, tags and whole hashes
+                commits = api.list_repo_commits(repo_id, repo_type="dataset")
+                found = [str(c.commit_id) for c in commits if c.commit_id.startswith(revision)]
+                commit = found[0] if len(found) == 1 else revision
             info = api.dataset_info(repo_id, revision=commit, files_metadata=True, timeout=_LISTING_TIMEOUT_S)
         files = tuple(
             _HubFile(entry.rfilename, entry.size or 0, entry.lfs.sha256 if entry.lfs else "")
@@ -129,14 +133,6 @@ class Hub:
         listing = HubFiles(repo_id, info.sha, files)
         write_file(self._listing_file(repo_id, revision), [msgspec.json.encode(listing)])
         return listing
-
-    def _full_commit(self, api: Any, repo_id: str, revision: str) -> str:
-        """Return the commit of a short hash. The hub accepts only branches, tags and whole hashes."""
-        if not _SHORT_HASH.fullmatch(revision):
-            return revision
-        commits = api.list_repo_commits(repo_id, repo_type="dataset")
-        found = [str(commit.commit_id) for commit in commits if commit.commit_id.startswith(revision)]
-        return found[0] if len(found) == 1 else revision
 
     def _cached_listing(self, repo_id: str, revision: str) -> HubFiles:
         cached = self._listing_file(repo_id, revision)

@@ -49,7 +49,10 @@ def join(rows: Iterable[tuple[str, Row]], folder: Path | None) -> Iterator[tuple
             small = {column: value for column, value in row.items() if column not in _LONG}
             questions[int(index)] = place, {**small, _SOLUTIONS: []}
         kept = questions[int(index)][1][_SOLUTIONS]
-        if _passed(row) and len(kept) < _MOST_SOLUTIONS:
+        # Without tests, the set's critic judged a solution.
+        rate = str(row.get("pass_rate"))
+        judged_right = rate in ("-1", "-1.0", "nan") and row.get("judgement") == "right"
+        if (rate in ("1", "1.0") or judged_right) and len(kept) < _MOST_SOLUTIONS:
             kept.append(row.get("solution"))
     for (name, split), questions in wanted.items():
         yield from _joined(source_named(_SETS[name]), split, questions, folder)
@@ -70,12 +73,6 @@ def _joined(
         reason = str(error)
     for place, row in questions.values():
         yield place, {**row, _OTHER: reason}
-
-
-def _passed(row: Row) -> bool:
-    """Return whether a solution passed all tests, or without tests was judged right by the set's critic."""
-    rate = str(row.get("pass_rate"))
-    return rate in ("1", "1.0") or (rate in ("-1", "-1.0", "nan") and row.get("judgement") == "right")
 
 
 def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:

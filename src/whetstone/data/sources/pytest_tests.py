@@ -37,7 +37,10 @@ def pytest_tests(module: str) -> AssertTests:
         raise Skip("captures_output", "the tests read captured output, which needs the program's process")
     tree = _parse(module)
     tree.body = [node for node in tree.body if not _is_dropped(node)]
-    aliases = _aliases(_parse(module))
+    # `from solution import a as b` becomes an assignment.
+    every = ast.walk(_parse(module))
+    imports = [node for node in every if isinstance(node, ast.ImportFrom) and node.module == "solution"]
+    aliases = [f"{name.asname} = {name.name}" for node in imports for name in node.names if name.asname]
     # Parameters may need pytest, too. The decorators with them are removed later.
     for mark in [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_parametrize(node)]:
         _check_supported(ast.Module([ast.Expr(argument) for argument in mark.args], []))
@@ -78,14 +81,6 @@ def _is_dropped(node: ast.stmt) -> bool:
             return True
         case _:
             return False
-
-
-def _aliases(tree: ast.Module) -> list[str]:
-    """Return ``from solution import a as b`` as assignments."""
-    imports = [
-        node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "solution"
-    ]
-    return [f"{name.asname} = {name.name}" for node in imports for name in node.names if name.asname]
 
 
 class _Attributes(ast.NodeTransformer):

@@ -82,7 +82,10 @@ def read_tests(
     if not value:
         raise Skip("no_tests", "the tests are empty")
     if isinstance(value, list) and all(isinstance(item, str) for item in cast(list[Any], value)):
-        return _asserts(cast(list[str], value))
+        statements = cast(list[str], value)
+        if not all(statement.lstrip().startswith("assert") for statement in statements):
+            raise Skip("malformed_tests", "the tests are texts, but not assert statements")
+        return AssertTests(asserts=statements)
     written = _columns(value, function) if isinstance(value, dict) else _rows(value, function)
     if not written.inputs:
         raise Skip("no_tests", "the tests are empty")
@@ -137,12 +140,6 @@ def _unwrap(field: Any) -> Any:
             break
         value = cast(dict[str, Any], value)[inner[0]]
     return value
-
-
-def _asserts(statements: list[str]) -> AssertTests:
-    if not all(statement.lstrip().startswith("assert") for statement in statements):
-        raise Skip("malformed_tests", "the tests are texts, but not assert statements")
-    return AssertTests(asserts=statements)
 
 
 def _columns(value: dict[str, Any], default: str | None) -> _Written:

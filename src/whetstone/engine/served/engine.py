@@ -83,7 +83,14 @@ class ServedEngine:
         # The leader of the ranks that share a server prepares it.
         holds = loaded and self._ranks.leads
         facts = _probe(backend, self._server, policy, model_folder.files().folder if holds else None)
-        _check_dtype(facts.dtype, model_folder.dtype, self._server.url)
+        served, trained = facts.dtype, model_folder.dtype
+        if served not in (None, trained):
+            raise UserError(
+                f"the server at {self._server.url} computes in {served}, and the run in {trained} "
+                "(`model.dtype`), so their log-probs would differ; start it with "
+                f"`--dtype {trained}`, remove `--dtype` from `engine.options.arguments`, or set "
+                f"`model.dtype: {served}`"
+            )
         self._context = facts.context
         self._loaded = loaded
         self._holds_folder = loaded
@@ -398,16 +405,6 @@ def _client(manners: RequestPolicy) -> httpx2.AsyncClient:
     # IdleWatch limits the time without data.
     timeout = httpx2.Timeout(None, connect=_CONNECT_S)
     return httpx2.AsyncClient(headers=headers(), limits=limits, timeout=timeout)
-
-
-def _check_dtype(served: str | None, trained: str, url: str) -> None:
-    """Raise UserError for a server that computes in another dtype than the trainer."""
-    if served not in (None, trained):
-        raise UserError(
-            f"the server at {url} computes in {served}, and the run in {trained} (`model.dtype`), so their "
-            f"log-probs would differ; start it with `--dtype {trained}`, remove `--dtype` from "
-            f"`engine.options.arguments`, or set `model.dtype: {served}`"
-        )
 
 
 def _probe(

@@ -80,7 +80,9 @@ def compile_source(
     Raises SandboxFault if the compiler cannot be run.
     """
     language = toolchain.language
-    names = _source_names(toolchain, source)
+    names = {"source": language.source, "main": ""}
+    if language.name_finder is not None:
+        names["source"], names["main"] = language.name_finder(source.decode("utf-8", "replace"))
     commands = _fill_in(language.compile, toolchain, names, None)
     key = _product_key(toolchain, commands, source.hex())
     products = sandboxes.artifacts.get(key)
@@ -105,14 +107,6 @@ def compile_source(
 def tool_environment(toolchain: Toolchain) -> dict[str, str]:
     """Return the environment variables of a language, which its tools and programs get in addition."""
     return {name: value.format(home=toolchain.home) for name, value in toolchain.language.environment.items()}
-
-
-def _source_names(toolchain: Toolchain, source: bytes) -> dict[str, str]:
-    language = toolchain.language
-    if language.name_finder is None:
-        return {"source": language.source, "main": ""}
-    file_name, main = language.name_finder(source.decode("utf-8", "replace"))
-    return {"source": file_name, "main": main}
 
 
 def _fill_in(

@@ -86,19 +86,14 @@ def _search(folder: Path, name: str, inside: Path, depth: int) -> Iterator[Viewe
             return
         run = _place(kind, name, folder)
         yield run
-        if kind == "run":
-            yield from _evaluations_of_run(run, inside)
+        # The evaluations of a run come in the order of their steps.
+        for child in sorted(_children(folder / "evaluations"), key=_set_and_step) if kind == "run" else ():
+            if _kind(child) == "evaluation" and _is_inside(child, inside, (SAMPLES_FILE, EVALUATION_FILE)):
+                yield _place("evaluation", f"{name}/{child.name}", child, run.id)
         return
     for child in _children(folder) if depth else ():
         if child.name not in _NOT_SEARCHED and _is_inside(child, inside):
             yield from _search(child, f"{name}/{child.name}", inside, depth - 1)
-
-
-def _evaluations_of_run(run: ViewedFolder, inside: Path) -> Iterator[ViewedFolder]:
-    """Yield the evaluations of a run, in the order of their steps."""
-    for child in sorted(_children(run.path / "evaluations"), key=_set_and_step):
-        if _kind(child) == "evaluation" and _is_inside(child, inside, (SAMPLES_FILE, EVALUATION_FILE)):
-            yield _place("evaluation", f"{run.name}/{child.name}", child, run.id)
 
 
 def _set_and_step(folder: Path) -> tuple[str, int]:
@@ -174,15 +169,12 @@ class Roles:
         with self._lock:
             requested_at, lines = self._cached.get(run, (float("-inf"), []))
             if time.monotonic() - requested_at > _REQUEST_EVERY_S:
-                lines = self._lines(run)
+                try:
+                    lines = self._request(run)
+                except UserError as error:
+                    lines = [str(error)]
                 self._cached[run] = time.monotonic(), lines
             return lines
-
-    def _lines(self, run: Path) -> list[str]:
-        try:
-            return self._request(run)
-        except UserError as error:
-            return [str(error)]
 
 
 def state_of(folder: Path, records: Sequence[Record], recipe: Mapping[str, Any], roles: Roles) -> State:
