@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from whetstone.core.errors import UserError, did_you_mean
+from whetstone.core.outputs import file_sha256
 from whetstone.core.problem import Problem
 from whetstone.core.toml_files import read_toml
 from whetstone.data.dataset import is_dataset, load_problems
@@ -214,7 +215,7 @@ def load_benchmark(name: str, data: str | None, *, limit: int = 0) -> Benchmark:
     unreadable file, and an unexpected number of problems.
     """
     base, entry, variant = _find_entry(name, data)
-    file_sha256 = _file_hash(data)
+    digest = file_sha256(Path(data)) if data is not None and Path(data).is_file() else None
     if entry.source is None:
         # `_find_entry` requires data for an entry without a source.
         assert data is not None
@@ -223,7 +224,7 @@ def load_benchmark(name: str, data: str | None, *, limit: int = 0) -> Benchmark:
         source = source_named(entry.source)
         problems, left_out, origin = _from_source(base, source, variant, data)
         if data is None and source.package and origin == source.package.title:
-            file_sha256 = source.package.sha256
+            digest = source.package.sha256
     chosen = problems[:limit] if limit > 0 else problems
     return Benchmark(
         name=name,
@@ -231,7 +232,7 @@ def load_benchmark(name: str, data: str | None, *, limit: int = 0) -> Benchmark:
         prompt=_PROMPTS[entry.prompt],
         source=origin,
         shows=entry.shows,
-        file_sha256=file_sha256,
+        file_sha256=digest,
         problems_sha256=problems_hash(chosen),
         part=":".join(variant.words),
         left_out=dict(sorted(left_out.items())),
@@ -348,13 +349,6 @@ def _hub_rows(
     except UserError as error:
         raise UserError(f"benchmark `{name}`: {error}") from None
     return read_rows(hub.download(files)), f"{source.hub_id}@{files.commit}"
-
-
-def _file_hash(data: str | None) -> str | None:
-    if data is None or not Path(data).is_file():
-        return None
-    with Path(data).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 BENCHMARKS = read_toml("whetstone.evaluate", "benchmarks.toml", dict[str, Entry])

