@@ -24,9 +24,11 @@ import pytest
 from msgspec.structs import replace
 
 import whetstone.integrations
+from tests.environments import repositories
 from tests.environments.agents import Numbered, Played, play, user
 from tests.environments.scripted import TOKENIZER, Says
 from tests.environments.test_repair import BEYOND_LIMITS, LIMITS, PROBLEMS, SECRET, WRONG
+from tests.judge.repository_tasks import TESTS
 from whetstone.core.errors import UserError
 from whetstone.core.optional_packages import install_command
 from whetstone.core.problem import (
@@ -363,6 +365,51 @@ def test_an_environment_shows_no_expected_value(kind: str) -> None:
     assert not [text for text in asked if SECRET in text]
 
 
+# A value that the tests of a task expect, which a program can compute and the code base does not contain.
+VALUE = "7391000"
+SECRET_TEST = f"\n\ndef test_secret():\n    assert from_roman('M' * 7391) == {VALUE}\n"
+SEARCHES: list[tuple[str, dict[str, Any]]] = [
+    ("bash", {"command": "env; ls -laR . /tmp /w 2>&1; cat /proc/*/cmdline; git log 2>&1"}),
+    ("bash", {"command": "find / -name '*.json*' -exec cat {} + 2>/dev/null | grep -a 7391 | cut -c1-99"}),
+    ("bash", {"command": "python3 -m pytest -q; python3 -c 'import roman; print(vars(roman))'"}),
+    *(("view", {"path": path}) for path in (".", "tests", "tests/test_roman.py", "../tasks.jsonl", "/proc")),
+    *(("edit", {"path": path, "search": "x", "replace": ""}) for path in ("tests/test_roman.py", "none")),
+    ("submit", {"tests": True}),
+    ("submit", {}),
+]
+SEARCHING_AGENT = """import os, subprocess
+for command in {commands!r}:
+    done = subprocess.run([os.environ["WHETSTONE_SHELL"], "-c", command], capture_output=True, text=True)
+    open({seen!r}, "a").write(done.stdout + done.stderr)
+"""
+
+
+@pytest.mark.parametrize("kind", ["repository", "repository_agent"])
+def test_a_repository_shows_no_expected_value(kind: str, tmp_path: Path) -> None:
+    """The tests, the reference and the meta data of the task are in a folder of this machine."""
+    calls = [
+        f"<tool_call>{json.dumps({'name': name, 'arguments': given})}</tool_call>" for name, given in SEARCHES
+    ]
+    with repositories.task_set(TESTS + SECRET_TEST, meta={"answer": VALUE}) as (folder, packages):
+        assert VALUE in (folder / "tasks.jsonl").read_text()
+        problem = repositories.only_problem(folder)
+        if kind == "repository":
+            engine = repositories.in_turn_of(calls)
+            repositories.play(repositories.section(packages, calls=30), problem, engine=engine)
+            read = engine.asked
+            assert len(read) == len(calls)
+        else:
+            agent, seen = tmp_path / "agent.py", tmp_path / "seen"
+            commands = [given["command"] for _, given in SEARCHES if "command" in given]
+            agent.write_text(SEARCHING_AGENT.format(commands=commands, seen=str(seen)))
+            command = [sys.executable, str(agent)]
+            settings = repositories.section(packages, kind=kind, command=command)
+            repositories.play(settings, problem, engine=Numbered())
+            read = [seen.read_text()]
+            assert "PYTHONPATH" in read[0]
+    assert not [text for text in read if VALUE in text]
+
+
 def test_the_gateway_shows_no_expected_value() -> None:
     answered: list[str] = []
 
@@ -396,6 +443,7 @@ def test_the_gateway_shows_no_expected_value() -> None:
 
 
 def test_every_environment_and_tool_is_read() -> None:
-    # What the agent `agent` reads are the answers of the gateway, and the prompt of `single_turn`.
-    assert set(settings._BUILT_IN) == {*OPTIONS, "agent"}
+    # What the agent `agent` reads are the answers of the gateway, and the prompt of `single_turn`. The kinds
+    # of repositories have a test of their own.
+    assert set(settings._BUILT_IN) == {*OPTIONS, "agent", "repository", "repository_agent"}
     assert set(tool._BUILT_IN) == {"python"}

@@ -23,6 +23,8 @@ from whetstone.data.card import CARD_FILE, PAGE_FILE, Census, PipelineRecord, So
 from whetstone.data.card_page import write_card
 from whetstone.data.decisions import DecisionLog, ProblemDecision, read_decisions
 from whetstone.data.files import check_plain, file_format, no_problems, read_problems, write_problems
+from whetstone.data.repository_problems import repository_problems
+from whetstone.judge.repository.task import TASKS_FILE
 
 SPLITS = ("train", "validation")
 DECISIONS_FILE = "decisions.jsonl"
@@ -41,8 +43,9 @@ class Counts(Struct, frozen=True):
 def open_problems(name_or_path: str | Path) -> Iterator[Problem]:
     """Yield the problems of a set, reading lazily.
 
-    A set is a dataset folder (all splits; ``FOLDER:train`` is one), a problem file, or one that ships (see
-    ``builtin.SET_NAMES``). Raises UserError for an unknown name and for a file that cannot be read.
+    A set is a dataset folder or a folder of repository tasks (all splits; ``FOLDER:train`` is one), a problem
+    file, or one that ships (see ``builtin.SET_NAMES``). Raises UserError for an unknown name and for a file
+    that cannot be read.
     """
     return (problem for _, problem in _with_splits(name_or_path))
 
@@ -286,16 +289,19 @@ def _with_splits(name_or_path: str | Path) -> Iterator[tuple[str, Problem]]:
     folder, split = _folder_and_split(name)
     if folder is not None:
         return _read_splits(folder, [split] if split else SPLITS)
+    if (tasks := repository_problems(name, SPLITS)) is not None:
+        return tasks
     path = Path(name)
     if not path.exists() and (":" in name or "." not in path.name):
         known = ", ".join(SET_NAMES)
         raise UserError(
             f"no problem set `{name}`{did_you_mean(name, SET_NAMES)} "
-            f"(known: {known}, or a file, or a dataset folder)"
+            f"(known: {known}, or a file, or a dataset folder, or a folder of repository tasks)"
         )
     if path.is_dir():
         raise UserError(
-            f"{path}: not a dataset folder: it has neither {' nor '.join(f'{s}.parquet' for s in SPLITS)}"
+            f"{path}: not a dataset folder: it has neither {' nor '.join(f'{s}.parquet' for s in SPLITS)}; "
+            f"and no set of repository tasks: it has no {TASKS_FILE}"
         )
     return (("train", problem) for problem in read_problems(path))
 

@@ -25,6 +25,8 @@ _BUILT_IN = {
     "agent": "whetstone.environments.agent.CommandAgent",
     "codegen_verifier": "whetstone.environments.codegen_verifier.CodegenVerifier",
     "tools": "whetstone.environments.tools.ToolUse",
+    "repository": "whetstone.environments.repository.Repository",
+    "repository_agent": "whetstone.environments.repository_agent.RepositoryAgent",
 }
 
 
