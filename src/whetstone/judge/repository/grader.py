@@ -26,7 +26,7 @@ from whetstone.judge.outcome import last_line, limit_exceeded, run_limits
 from whetstone.judge.repository.base import Files, too_large
 from whetstone.judge.repository.observations import ExpectedTest, TestReport, read_report
 from whetstone.judge.repository.task import RepositoryTask
-from whetstone.sandbox import RunResult, Sandbox, SandboxFault, SandboxJob, Tier
+from whetstone.sandbox import EndReason, RunResult, Sandbox, SandboxFault, SandboxJob, Tier
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -36,6 +36,7 @@ _HARNESS = "run_tests"
 _HARNESSES = {_HARNESS: Path(__file__).parent / "run_tests.py"}
 _DISK_BYTES = 256 << 20
 _ATTEMPTS = 2
+_TIME_LIMITS = (EndReason.CPU_LIMIT, EndReason.WALL_LIMIT)
 Change = Mapping[str, bytes | None]
 """New contents of files by their path; None removes a file."""
 
@@ -123,8 +124,7 @@ class RepositoryGrader:
         command = TestCommand([*task.tests], task.python_path, task.plugins)
         try:
             result, report = self.run_tests(files, task.tests, command, task.limits)
-            refuted = any(test.is_refuted(report.runs.get(test.id, ())) for test in tests)
-            if result.ended.value in ("cpu_limit", "wall_limit") and not refuted:
+            if result.ended in _TIME_LIMITS and not _is_refuted(tests, report):
                 # A time limit is confirmed by one more run, whose result counts.
                 result, report = self.run_tests(files, task.tests, command, task.limits)
         except SandboxFault as fault:
@@ -231,6 +231,11 @@ def changed_files(base: Files, change: Change) -> dict[str, bytes]:
 def _ends(path: str) -> list[int]:
     """Return the ends of the folders above a path, and of the path itself."""
     return [number for number, letter in enumerate(path) if letter == "/"] + [len(path)]
+
+
+def _is_refuted(tests: Sequence[ExpectedTest], report: TestReport) -> bool:
+    """Return whether a test reported a wrong value, so that no other run can change the result."""
+    return any(test.is_refuted(report.runs.get(test.id, ())) for test in tests)
 
 
 def _judge_tests(tests: Sequence[ExpectedTest], result: RunResult, report: TestReport) -> list[CaseJudgement]:
