@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -12,10 +13,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.workspaces import folder_for_workspaces, make_base
+from tests.sandbox.workspaces import LIMITS, folder_for_workspaces, make_base
+from tests.tiers import skip_unless_offered
 from whetstone.core.errors import SandboxUnavailable
-from whetstone.sandbox import Tier, WorkspaceBase, WorkspaceError, WorkspaceLimits, Workspaces
+from whetstone.sandbox import (
+    RunResult,
+    SandboxFault,
+    SandboxJob,
+    Tier,
+    WorkspaceBase,
+    WorkspaceError,
+    WorkspaceLimits,
+    Workspaces,
+)
 from whetstone.sandbox.workspace import base as base_module
+from whetstone.sandbox.workspace.servers import Place, ServerPool, WayRefused
+from whetstone.sandbox.workspace.store import OwnFolder, Store
 from whetstone.sandbox.workspace.tree import Usage
 
 FILES = {"a.py": b"print(1)\n", "p/run": b"#!/bin/sh\n", "p/empty": b""}
@@ -186,3 +199,64 @@ def test_bad_arguments_are_named(tmp_path: Path) -> None:
     workspaces.close()
     with pytest.raises(RuntimeError, match="closed"):
         workspaces.open(make_base(tmp_path))
+
+
+MakeJob = Callable[[str], SandboxJob]
+REFUSAL = "a workspace could not be mounted: mount on /w/workspace: {}"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("failures", "way"),
+    [
+        ([WayRefused(REFUSAL.format("Invalid argument"))], "copy"),
+        ([SandboxFault("the fork-server was killed")], "overlay"),
+        ([SandboxFault("the fork-server was killed"), SandboxFault("it took too long")], ""),
+    ],
+    ids=["the kernel refuses", "one trial fails", "two trials fail"],
+)
+def test_only_a_refusal_of_the_kernel_chooses_copies(
+    failures: list[SandboxFault], way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_unless_offered(Tier.USERNS)
+    run_in = ServerPool.run_in
+
+    def failing(
+        pool: ServerPool, place: Place, make_job: Callable[[str], SandboxJob], most: Usage
+    ) -> RunResult:
+        if failures and place.base is not None:
+            raise failures.pop(0)
+        return run_in(pool, place, make_job, most)
+
+    monkeypatch.setattr(ServerPool, "run_in", failing)
+    with folder_for_workspaces() as root:
+        if way:
+            with Workspaces(root, tier=Tier.USERNS) as workspaces:
+                assert workspaces.way == way
+        else:
+            with pytest.raises(
+                SandboxUnavailable, match=r"killed; it took too long\)\. Try again when the mac"
+            ):
+                Workspaces(root, tier=Tier.USERNS)
+        assert not list((root / "v1" / "owners").iterdir())
+
+
+@pytest.mark.process
+def test_a_mount_that_fails_for_another_reason_is_no_refusal() -> None:
+    skip_unless_offered(Tier.USERNS)
+    with folder_for_workspaces() as root, Workspaces(root, tier=Tier.USERNS, way="overlay") as workspaces:
+        workspace = workspaces.open(make_base(root))
+        shutil.rmtree(workspace.base.path)
+        with pytest.raises(SandboxFault) as fault:
+            workspace.run(["true"], limits=LIMITS)
+        assert not isinstance(fault.value, WayRefused)
+
+
+def test_ext4_spreads_workspaces_over_the_disk() -> None:
+    with folder_for_workspaces() as root, OwnFolder(Store(root)) as own:
+        shown = subprocess.run(
+            ["lsattr", "-d", own.path], capture_output=True, text=True, check=False, timeout=60
+        )
+        if shown.returncode:
+            pytest.skip("this file system has no flags")
+        assert "T" in shown.stdout.split()[0]

@@ -8,6 +8,7 @@ the programs of the fork-server may write, and back.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import threading
@@ -28,6 +29,11 @@ from whetstone.sandbox.zygote.tmp_dir import remove_directory
 from whetstone.sandbox.zygote.workspaces import FOLDER, NOTHING, OVERLAY, WORKSPACE
 
 _DISK_EVERY_TICKS = 10
+# How a kernel answers that it never makes such a mount here.
+_REFUSED = tuple(
+    os.strerror(code)
+    for code in (errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP)
+)
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,10 @@ class NotStarted(SandboxFault):
     """The fork-server failed before the command started."""
 
 
+class WayRefused(NotStarted):
+    """The kernel does not mount workspaces in this way. A failure of another kind says nothing about it."""
+
+
 class _Server(Sandbox):
     """A fork-server of the pool."""
 
@@ -79,6 +89,8 @@ class _Server(Sandbox):
             try:
                 directory = reached.enter_context(self._reached(place))
                 run = self.start_as(_WorkspaceRun, make_job(directory))
+            except WayRefused:
+                raise
             except SandboxFault as fault:
                 raise NotStarted(str(fault)) from None
             if run.server is not server:  # it had ended, and its successor does not reach the workspace
@@ -117,7 +129,11 @@ class _Server(Sandbox):
         self._server.send(wire.PLACE + b"\0".join((kind, *map(os.fsencode, paths))))
         message, _ = self._server.receive()
         if message != wire.PLACED:
-            raise SandboxFault(f"a workspace could not be mounted: {message[1:].decode(errors='replace')}")
+            reason = message[1:].decode(errors="replace")
+            fault = (
+                WayRefused if reason.startswith("mount on ") and reason.endswith(_REFUSED) else SandboxFault
+            )
+            raise fault(f"a workspace could not be mounted: {reason}")
 
 
 @contextlib.contextmanager

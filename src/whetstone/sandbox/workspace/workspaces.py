@@ -26,7 +26,7 @@ from whetstone.sandbox.workspace import tree
 from whetstone.sandbox.workspace.base import WorkspaceBase, store_base
 from whetstone.sandbox.workspace.changes import Change, Entry, PathChange, WorkspaceDiff, WorkspaceLimits
 from whetstone.sandbox.workspace.layer import Layer
-from whetstone.sandbox.workspace.servers import Place, ServerPool
+from whetstone.sandbox.workspace.servers import Place, ServerPool, WayRefused
 from whetstone.sandbox.workspace.store import OwnFolder, Store
 from whetstone.sandbox.workspace.tree import UNLIMITED, Usage, WorkspaceError
 from whetstone.sandbox.zygote.profile import Profile
@@ -39,6 +39,7 @@ _TREE = "tree"
 _NOT_FOUND = 127
 _PROOF = ["sh", "-c", "set -e; test -e old/a; mv old/a b; rmdir old; mkdir old; echo new > old/c"]
 _PROVED = [("b", b""), ("old/a", b""), ("old/c", b"new\n")]
+_TRIALS = 2
 _PROOF_LIMITS = RunLimits(cpu_s=10.0, memory_bytes=1 << 30, output_bytes=1 << 16)
 
 
@@ -60,9 +61,9 @@ class Workspaces:
 
         ``root`` is the folder of this machine with bases and layers. ``tier`` requires exactly that isolation
         tier; None takes the strongest that works. ``way`` requires ``overlay`` or ``copy``; None takes the
-        first that works. ``limits`` bound each workspace. At most ``workers`` commands run at a time; 0 means
-        one for each core. Raises SandboxUnavailable if this machine does not offer this, ValueError for an
-        unknown way, and OSError.
+        first that the kernel offers. ``limits`` bound each workspace. At most ``workers`` commands run at a
+        time; 0 means one for each core. Raises SandboxUnavailable if this machine does not offer this, or if
+        two trials fail, ValueError for an unknown way, and OSError.
         """
         if way not in (None, OVERLAY, COPY):
             raise ValueError(f"{way!r} is no way to keep workspaces; choose `{OVERLAY}` or `{COPY}`")
@@ -70,7 +71,7 @@ class Workspaces:
         self._profile, self._workers = profile, workers or len(os.sched_getaffinity(0))
         self.own = OwnFolder(Store(self.root))
         try:
-            self.tier, self.way, self.pool = self._first_that_works(tier, minimum_tier, way)
+            self._take_first_that_works(tier, minimum_tier, way)
         except BaseException:
             self.own.close()
             raise
@@ -82,9 +83,7 @@ class Workspaces:
     pool: ServerPool
     own: OwnFolder
 
-    def _first_that_works(
-        self, tier: Tier | None, minimum: Tier, way: str | None
-    ) -> tuple[Tier, str, ServerPool]:
+    def _take_first_that_works(self, tier: Tier | None, minimum: Tier, way: str | None) -> None:
         tiers = [each for each in sorted(Tier, reverse=True) if each >= minimum and tier in (None, each)]
         refusals: dict[Tier, str] = {}
         for self.tier in tiers:
@@ -97,22 +96,43 @@ class Workspaces:
                 if way not in (None, self.way) or (self.tier is Tier.RESTRICTED and self.way == OVERLAY):
                     continue
                 try:
-                    self._prove()
-                    return self.tier, self.way, self.pool
-                except (SandboxFault, WorkspaceError, OSError) as error:
-                    refusals[self.tier] = f"{refusals.get(self.tier, '')} way {self.way}: {error}".strip()
+                    return self._prove()
+                except WayRefused as refusal:
+                    refusals[self.tier] = f"{refusals.get(self.tier, '')} way {self.way}: {refusal}".strip()
+                except BaseException:
+                    self.pool.close()
+                    raise
             self.pool.close()
         wanted = minimum if tier is None else tier
         raise unavailable(wanted, refusals or {wanted: f"the way {way} needs mounts"})
 
     def _prove(self) -> None:
-        """Change a small workspace by a command, and read the changes. Raises what a use could raise."""
+        """Change a small workspace by a command, and read the changes.
+
+        Raises WayRefused if the kernel cannot do this, and SandboxUnavailable after two other failures.
+        """
         base = store_base(self.root, lambda staging: os.makedirs(staging / "old" / "a"))
-        with self.open(base) as workspace:
-            result = workspace.run(_PROOF, limits=_PROOF_LIMITS)
-            seen = [(change.path, change.data) for change in workspace.diff().changes]
-        if seen != _PROVED:
-            raise SandboxFault(f"a command changed {seen}: {result.ended}, {result.stderr[-300:]!r}")
+        failures: list[str] = []
+        while len(failures) < _TRIALS:
+            try:
+                with self.open(base) as workspace:
+                    result = workspace.run(_PROOF, limits=_PROOF_LIMITS)
+                    seen = [(change.path, change.data) for change in workspace.diff().changes]
+            except WayRefused:
+                raise
+            except (SandboxFault, WorkspaceError, OSError) as error:
+                failures.append(f"{error}")
+                continue
+            if seen == _PROVED:
+                return
+            failures.append(f"a command changed {seen}: {result.ended}, {result.stderr[-300:]!r}")
+            if result.ended is EndReason.EXITED:
+                raise WayRefused(failures[-1])
+        raise SandboxUnavailable(
+            f"workspaces in the way `{self.way}` at isolation tier `{self.tier.label}` failed in "
+            f"{_TRIALS} trials ({'; '.join(failures)}). Try again when the machine is less busy, or require "
+            "another way or tier."
+        )
 
     def open(self, base: WorkspaceBase) -> Workspace:
         """Open a workspace with the tree of a base, which must be stored below the same root.
