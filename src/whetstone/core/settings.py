@@ -242,6 +242,14 @@ _OTHER_NAMES = {
     "workflow": "environment",
 }
 
+# What a recipe's null should have been, by pydantic's type of the error.
+_NULL = {
+    "string_type": "null is no text; the empty text is ''",
+    "tuple_type": "null is no list; the empty list is []",
+    "dict_type": "null is no mapping; the empty mapping is {}",
+    "model_type": "null is no section; remove the key for its defaults",
+}
+
 
 def _explain(error: Any, fields: Mapping[str, list[str]], name: Callable[[str], str]) -> str:
     location = [str(part) for part in error["loc"]]
@@ -253,7 +261,7 @@ def _explain(error: Any, fields: Mapping[str, list[str]], name: Callable[[str], 
         word = other if other in known else unknown
         hint = did_you_mean(section + word, [section + field for field in known])
         return f"unknown key {name(key)}{hint}"
-    message = error["msg"].removeprefix("Value error, ")
-    if error["type"] == "string_type" and error["input"] is None:
-        message = "null is no text; the empty text is ''"
+    message = error["msg"].removeprefix("Value error, ").replace("a valid tuple", "a list")
+    if error["input"] is None:
+        message = _NULL.get(error["type"], message)
     return f"{name(key)}: {message}" if key else message

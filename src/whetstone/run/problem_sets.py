@@ -96,10 +96,10 @@ def _with_difficulty(problems: list[Problem], recipe: Recipe) -> list[Problem]:
         return problems
     wanted = [p for p in problems if p.meta.get("difficulty") in data.difficulty]
     if not wanted:
-        there = sorted({str(p.meta.get("difficulty")) for p in problems})
+        known = sorted({str(p.meta["difficulty"]) for p in problems if p.meta.get("difficulty")})
+        found = f"it has {', '.join(known)}" if known else "none names its difficulty, so remove this key"
         raise UserError(
-            f"`data.difficulty`: no problem of {data.train} is {' or '.join(data.difficulty)}; "
-            f"there are {', '.join(there)}"
+            f"`data.difficulty`: no problem of {data.train} is {' or '.join(data.difficulty)}; {found}"
         )
     return wanted
 
