@@ -31,7 +31,7 @@ def test_all_files_name_one_version_and_the_changelog_begins_with_it(release: Mo
     assert re.search(rf"^## {re.escape(version)} \(20\d\d-\d\d-\d\d\)$", dated, re.MULTILINE)
 
 
-def test_the_first_version_is_described_by_what_it_has() -> None:
+def test_the_first_version_is_described_by_its_contents() -> None:
     """Nobody had the names and options that development left behind."""
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     first = text.split("\n## ")[-1]

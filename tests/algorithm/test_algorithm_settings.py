@@ -79,7 +79,7 @@ def test_a_number_out_of_bounds_is_refused_with_its_key_and_bound(override: str,
     assert override.partition("=")[0] in str(refused.value) or "pass@9" in str(refused.value)
 
 
-def test_what_is_not_said_is_as_the_preset_has_it() -> None:
+def test_missing_settings_have_the_values_of_the_preset() -> None:
     grpo, dapo = (
         tiny("algorithm={}").algorithm,
         tiny("algorithm={preset: dapo, overlong_buffer: 8}").algorithm,
@@ -88,7 +88,7 @@ def test_what_is_not_said_is_as_the_preset_has_it() -> None:
     assert (dapo.refill_rounds, dapo.overlong_buffer, dapo.aggregation) == (3, 8, "token_mean")
 
 
-def test_null_switches_off_what_can_be_off() -> None:
+def test_null_switches_optional_parts_off() -> None:
     off = "{preset: dapo, overlong_buffer: null, refill_rounds: null, drop_zero_variance: null}"
     dapo = tiny(f"algorithm={off}").algorithm
     assert (dapo.overlong_buffer, dapo.refill_rounds, dapo.drop_zero_variance) == (0, 0, False)

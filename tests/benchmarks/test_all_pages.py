@@ -42,13 +42,13 @@ def test_every_page_is_in_the_plan_once_and_the_plan_takes_three_hours_at_most()
 
 
 @pytest.mark.parametrize("page", sorted(FOLDER.glob("*.md")), ids=lambda path: path.stem)
-def test_every_page_says_when_and_on_what_machine_it_was_measured(page: Path) -> None:
+def test_every_page_has_the_date_and_the_machine_of_its_measurements(page: Path) -> None:
     if page.stem != "README":
         assert MEASURED.search(page.read_text(encoding="utf-8"))
 
 
 @pytest.mark.process
-def test_an_interrupted_run_resumes_after_what_is_measured(tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_after_its_last_result(tmp_path: Path) -> None:
     first = BenchmarkCommand(noted(tmp_path, "one"), 1, timed=False)
     failing = BenchmarkCommand(noted(tmp_path, "two", "; raise SystemExit(3)"), 1, timed=False)
     out = tmp_path / "out"

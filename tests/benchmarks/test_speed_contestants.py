@@ -46,7 +46,7 @@ def accepted(name: str, flags: list[str], *sources: str) -> int:
 
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", ["whetstone", "sequence", "python-sei", "python"])
-def test_judges_accept_what_is_right_and_nothing_else(name: str) -> None:
+def test_judges_accept_only_right_programs(name: str) -> None:
     assert accepted(name, [], RIGHT, "print(3)", "print(", RIGHT) == 2
 
 

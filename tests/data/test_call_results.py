@@ -158,7 +158,7 @@ def test_asserts_on_nodes_become_call_tests(asserts: list[str], nodes: dict[str,
         ),
     ],
 )
-def test_problems_of_livecodebench_accept_what_their_statements_accept(
+def test_problems_of_livecodebench_accept_every_answer_of_their_statements(
     judge: Judge, statement: str, starter: str, given: str, wanted: str, program: str
 ) -> None:
     head = f"class Solution:\n    def f({starter}:\n        "

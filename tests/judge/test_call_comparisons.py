@@ -30,7 +30,7 @@ def _problem(judged: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.process
-def test_each_comparison_accepts_what_it_allows_and_nothing_else(judge: Judge) -> None:
+def test_each_comparison_accepts_exactly_the_allowed_answers(judge: Judge) -> None:
     for row in COMPARED:
         problem = call_problem("f", ([], _value(row["expected"])))
         for returned, verdict in [

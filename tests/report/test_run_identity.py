@@ -26,7 +26,7 @@ from whetstone.run.recipe import load_recipe
 from whetstone.run.start_record import COMMAND_VARIABLE, record_start
 
 
-def test_a_start_has_the_command_the_versions_and_what_differs_from_the_shipped_recipe(
+def test_a_start_has_the_command_the_versions_and_the_changes_of_the_shipped_recipe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(COMMAND_VARIABLE, "whetstone train tiny seed=3")

@@ -120,7 +120,7 @@ def test_a_resumed_run_finds_the_signs_of_an_uninterrupted_one() -> None:
     assert (first + again, resumed) == (said, whole)
 
 
-def test_a_page_shows_what_the_terminal_said(tmp_path: Path) -> None:
+def test_a_page_shows_the_log_of_the_terminal(tmp_path: Path) -> None:
     write_run(tmp_path)
     assert not [panel for panel in run_page(read_run(tmp_path), {})["panels"] if panel.title == "Warnings"]
     said: list[str] = []

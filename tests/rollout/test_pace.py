@@ -98,7 +98,7 @@ def test_tokens_are_timed_although_batches_wait(staleness: int) -> None:
     assert dict(flow.advice()).keys() == {"replies", "throughput", "0.95 needs", "this assumes"}
 
 
-def test_a_run_whose_replies_are_short_gets_no_other_settings() -> None:
+def test_a_run_with_short_replies_gets_no_other_settings() -> None:
     simulation, _ = simulated(setting_of("wait", "generation", slots=16, prompts=16, staleness=8))
     _, flow = measured(simulation)
     said = dict(flow.advice())
@@ -106,13 +106,13 @@ def test_a_run_whose_replies_are_short_gets_no_other_settings() -> None:
     assert "0.95 needs" not in said
 
 
-def test_nothing_is_said_when_too_few_replies_ended() -> None:
+def test_too_few_ended_replies_give_no_advice() -> None:
     flow = MeasuredFlow("wait", 1, 8, [1.0] * (LEAST_GROUPS - 1), 8.0, 0.2, 1.0, 0.5)
     assert list(flow.advice()) == []
     assert list(msgspec.structs.replace(flow, durations=[1.0] * LEAST_GROUPS).advice())
 
 
-def test_a_run_at_its_bound_is_told_what_lets_more_prompts_be_in_flight() -> None:
+def test_a_run_at_its_bound_names_the_settings_for_more_prompts_in_flight() -> None:
     flow = MeasuredFlow("wait", 2, 4, [0.5] * 100, 10.0, 0.0, 0.2, 0.05)
     assert flow.reached() == 1
     assert dict(flow.advice())["more prompts in flight need"].startswith("`flow.staleness: ")
@@ -135,7 +135,7 @@ def test_a_folder_without_staleness_or_with_few_steps_has_no_advice(tmp_path: Pa
     assert measured_flow(tmp_path, run.recipe | flow, timed) is None
 
 
-def test_the_page_of_a_run_that_waits_for_long_replies_says_what_would_help(tmp_path: Path) -> None:
+def test_the_page_of_a_run_that_waits_for_long_replies_has_a_remedy(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path, steps=20))
     recipe = run.recipe | {"flow": {"staleness": 1, "batch_composition": "wait"}}
     train = [{**each, "time": each["time"] | {"token_s": 0.5}} for each in run.train]

@@ -57,7 +57,7 @@ def schemas() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_schema_beside_the_recipes_is_the_one_that_the_command_prints(
+def test_the_schema_in_the_folder_of_recipes_equals_the_printed_one(
     kind: str, schemas: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("whetstone_curation")  # it adds a step of pipelines
@@ -96,7 +96,7 @@ def test_shipped_recipes_fit_the_schema_that_their_first_line_names(
         "model: {scratch: {layers: 0}}",
     ],
 )
-def test_the_schema_finds_what_a_run_would_reject(wrong: str, schemas: dict[str, Any]) -> None:
+def test_the_schema_rejects_the_mistakes_that_a_run_rejects(wrong: str, schemas: dict[str, Any]) -> None:
     assert list(jsonschema.Draft7Validator(schemas["recipes"]).iter_errors(yaml.safe_load(wrong)))
 
 

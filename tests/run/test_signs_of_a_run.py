@@ -96,7 +96,7 @@ def micro() -> list[Problem]:
 
 
 @pytest.mark.parametrize("name", ["tiny", "tour", "tiny-verifier", "quickstart"])
-def test_shipped_recipes_warm_up_for_what_they_train(name: str) -> None:
+def test_shipped_recipes_warm_up_for_their_training_task(name: str) -> None:
     assert warmup_note(load_recipe(ROOT / "recipes" / f"{name}.yaml", []), micro()) == ""
 
 

@@ -120,7 +120,7 @@ def test_copies_get_each_verified_part_at_once_and_none_that_is_damaged(side: Si
     assert same_bits(other, Trained().published(1))
 
 
-def test_workers_fetch_what_differs_and_compare_no_more_than_the_reader_waits_for() -> None:
+def test_workers_fetch_differences_and_compare_no_more_than_the_reader_requests() -> None:
     compared: list[PartKey] = []
     held = threading.Event()
 

@@ -1,4 +1,4 @@
-"""The optional packages beside Whetstone, which it finds through entry points and never imports by name.
+"""The optional packages of Whetstone, which it finds through entry points and never imports by name.
 
 ``importlib.metadata`` takes 20 ms to import, and judge workers import this module. So it is imported on use.
 """

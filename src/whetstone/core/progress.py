@@ -20,7 +20,7 @@ from rich.text import Text
 # Seconds between two lines about the same work. The documentation promises 15 s, also on a busy machine.
 LINE_EVERY_S = 10.0
 _TICK_EVERY_S = 1.0
-# Columns that have room for a long bar, and for the elapsed beside the remaining time.
+# Columns that have room for a long bar, and for the elapsed and the remaining time.
 _WIDE = 100
 
 _T = TypeVar("_T")

@@ -136,7 +136,7 @@ class Pipeline(Section):
     prepare: the public sources, and how they are imported.
     start: an existing or shipped problem set to begin with, instead of sources.
     steps: the steps in their order, each an item such as ``- dedupe:`` with the options of its command.
-    export_format: another format to write besides, for another trainer; null writes none.
+    export_format: a further format to write, for another trainer; null writes none.
     published: counts of the publication that the pipeline reproduces, for comparison.
     """
 

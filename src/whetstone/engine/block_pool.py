@@ -2,7 +2,7 @@
 
 A block holds ``BLOCK`` tokens of one reply, or of a prompt whose replies share it. Each reply has a list of
 blocks. So a reply can end, and another begin, without moving what the others have stored, and one captured or
-compiled step serves all batches. Block 0 belongs to nobody: rows without a reply write there.
+compiled step serves all batches. Block 0 belongs to no reply: rows without a reply write there.
 """
 
 from __future__ import annotations

@@ -405,7 +405,7 @@ def has_verdict(truth: Judgement | None) -> bool:
 def passes(found: Judgement | None) -> bool | None:
     """Return whether a program passes generated cases; None if the sandbox failed.
 
-    Whoever wrote the cases answers for them. So a program fails cases that it cannot take (``found`` is
+    Their author answers for the cases. So a program fails cases that it cannot take (``found`` is
     None), and cases on which the problem's checker fails: the verdict of such cases is not unknown.
     """
     if found is None or found.verdict is not Verdict.JUDGE_ERROR:

@@ -137,7 +137,7 @@ def strip_thinking(text: str) -> str | None:
 
 
 def _is_quoted(text: str, tag: re.Match[str]) -> bool:
-    """Return whether a tag stands in backquotes. Fences beside it are no backquotes."""
+    """Return whether a tag stands in backquotes. Fences next to it are no backquotes."""
     before, behind = text[max(0, tag.start() - 3) : tag.start()], text[tag.end() : tag.end() + 3]
     return before.endswith("`") and behind.startswith("`") and before != "```" and behind != "```"
 

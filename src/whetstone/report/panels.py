@@ -255,7 +255,7 @@ def _ledger(run: RunData) -> list[Panel]:
     """Return the account of all generated tokens."""
     rows = list(ledger_rows(latest_tokens(run.train)))
     note = f"What became of every generated token, up to step {run.train[-1]['step']}." if rows else ""
-    # The audit stands beside it.
+    # The audit is the next panel.
     return [Panel("Token ledger", note, rows=rows, wide=not _audit(run))] if rows else []
 
 

@@ -1,4 +1,4 @@
-"""How long replies last beside steps, and which settings let an asynchronous run keep pace.
+"""How long replies last compared with steps, and which settings let an asynchronous run keep pace.
 
 The throughput bound of a run is that of the slower of training and generation alone: a step then takes the
 time in which the trainer trains, or in which the replies in flight make the groups of a batch. Replies that

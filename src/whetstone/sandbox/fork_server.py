@@ -54,9 +54,9 @@ class ForkServer:
             place = profile.workspaces or ("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
             made = tempfile.mkdtemp(prefix=f"whetstone-{os.getpid()}-", dir=place)
             self.directory = os.path.realpath(made)
-            if profile.workspaces:  # beside it is room for a workspace
+            if profile.workspaces:  # its parent has room for a workspace
                 os.mkdir(os.path.join(self.directory, "tmp"))
-                os.chmod(self.directory, 0o511)  # no program creates anything there, whoever its user is
+                os.chmod(self.directory, 0o511)  # no program of any user creates anything there
                 self.directory = os.path.join(self.directory, "tmp")
         # Without namespaces, programs have one process, and those of compilers are identified by their group.
         self._group = make_group() if tier is not Tier.RESTRICTED else None

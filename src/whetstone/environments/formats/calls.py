@@ -25,7 +25,7 @@ from whetstone.environments.tool_calls import MalformedCall, end_of_object, read
 ReadCalls = tuple[list[ToolCall], int]
 CallReader = Callable[[int], ReadCalls | None]
 
-# The longest name of a tool or an argument, with what stands beside it.
+# The longest name of a tool or an argument, with the marks around it.
 _NAME = r'[^\ufdd0-\ufdef{}\[\]"`\n]{0,200}+'
 _LIST = re.compile(r"\s*+\[?\s*+(?=\{)")
 _NEXT = re.compile(r"\s*+,?+\s*+(?=\{)")

@@ -201,7 +201,7 @@ def read_marked(marks: Marks, marked: MarkedText, before: str) -> Reading:
 
 
 def _opening(family: Family, before: str) -> str:
-    """Return the tag that begins a reply whose thinking the prompt has begun; empty for others."""
+    """Return the tag that begins a reply whose thinking begins in the prompt; empty for others."""
     ends = tuple(family.opened_by) or (family.thinking[0],)
     return THINK if before.rstrip().endswith(ends) else ""
 

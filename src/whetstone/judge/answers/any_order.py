@@ -1,6 +1,6 @@
 """The comparison of returned values that a problem sets: order, repeated items, letter case, tolerance.
 
-Both values are brought into one order, and then compared in it. So every accepted value is a permutation of
+Both values are sorted by one order, and then compared. So every accepted value is a permutation of
 the expected one whose items are all equal by the rules of ``equality``. Items are sorted by keys of bytes,
 never paired in all combinations and never hashed by Python: n items cost n log n, whatever a program returns.
 

@@ -57,7 +57,7 @@ class Tolerance(NamedTuple):
     abs: float = 0.0
     rel: float = 0.0
     integers: bool = False
-    """Whether expected integers have it too, besides floats."""
+    """Whether expected integers have it, as floats do."""
 
 
 _USUAL = Tolerance()

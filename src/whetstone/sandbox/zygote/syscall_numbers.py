@@ -1,6 +1,6 @@
 """System call numbers of the two supported architectures, for every call that the sandbox names.
 
-They are in ``syscall_numbers.txt``, beside this file. None means that an architecture has no such call.
+They are in ``syscall_numbers.txt``, in this folder. None means that an architecture has no such call.
 """
 
 from __future__ import annotations
