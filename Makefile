@@ -25,6 +25,9 @@ PROJECTS := $(wildcard packages/*/pyproject.toml)
 PACKAGES := $(PROJECTS:%/pyproject.toml=-e ./%)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
+# Tests start hundreds of processes. Without compiled files each of them compiles all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: tour quickstart test test-fast test-all test-slow test-integrations smoke docs lint types suite tier release benchmarks clean
 
 tour: $(VENV)/.train
@@ -58,6 +61,7 @@ PROFILE := standard
 CROWD := $(shell grep -rl --include='*.py' 'mark\.crowd' tests)
 
 suite: $(VENV)/.dev
+	$(BIN)/python -m compileall -q -j 2 src packages
 	$(BIN)/python -m pytest $(PARALLEL) --hypothesis-profile=$(PROFILE) -m "$(LEFT_OUT) and not crowd"
 	$(BIN)/python -m pytest $(CROWD) -m "$(LEFT_OUT) and crowd"
 
