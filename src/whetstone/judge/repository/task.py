@@ -41,8 +41,8 @@ class RepositoryTask(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     plugins: the plug-ins of pytest that are loaded, by module. No other one is.
     tests: the sealed source of the test modules by their path.
     fail_to_pass, pass_to_pass: what a right change lets the tests observe. All of them decide.
-    sealed: whether reports that a program forges cannot pass the tests of ``fail_to_pass``; otherwise a
-        judgement has no score, unless the caller accepts that.
+    sealed: whether forged reports cannot pass all of ``fail_to_pass``, which begins with the tests that need
+        values to be computed; otherwise a judgement has no score, unless the caller accepts that.
     limits: of one run of all tests.
     reference: new contents of files by path; None removes a file.
     """

@@ -6,6 +6,7 @@ import ast
 import re
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -41,19 +42,17 @@ _HEADROOM = 3
 
 
 class PackageRecord(Struct, kw_only=True):
-    """What was made of a package, for the card. ``dropped``: why it gives no task. The counts of dropped
-    tests and functions are by reason. digest: SHA-256 of its archive."""
+    """What was made of a package or a row, for the card. ``dropped``: why it gives no task. The counts of
+    dropped tests and functions are by reason. digest: SHA-256 of its archive."""
 
     package: str
     version: str = ""
     licence: str = ""
     digest: str = ""
     dropped: str = ""
-    test_modules: int = 0
     tests: int = 0
     functions: int = 0
     tasks: int = 0
-    removed: int = 0
     seconds: float = 0.0
     dropped_tests: dict[str, int] = field(default_factory=dict[str, int])
     dropped_functions: dict[str, int] = field(default_factory=dict[str, int])
@@ -85,8 +84,31 @@ class MadeTask(NamedTuple):
     base: Files
 
 
+class Outcome(NamedTuple):
+    """What tests show of a base. ``sealed``: those that fail and whose reports cannot be forged.
+    ``forgeable``: the others that fail."""
+
+    sealed: list[ExpectedTest]
+    forgeable: list[ExpectedTest]
+    passing: list[ExpectedTest]
+
+
+def outcome_of(modules: Mapping[str, RecordedModule], report: TestReport) -> Outcome:
+    """Sort the tests of modules by a report of the base."""
+    outcome = Outcome([], [], [])
+    for test in (test for module in modules.values() for test in module.tests):
+        runs = report.runs.get(test.id, ())
+        if not test.failure(runs):
+            outcome.passing.append(test)
+        elif test.is_sealed(runs):
+            outcome.sealed.append(test)
+        else:
+            outcome.forgeable.append(test)
+    return outcome
+
+
 class TaskMaker:
-    """Makes tasks of packages, as a card says."""
+    """Makes tasks, as a card says."""
 
     def __init__(self, grader: RepositoryGrader, environment: PackageEnvironment, card: SetCard) -> None:
         self._grader, self._environment, self._seed = grader, environment, card.seed
@@ -94,18 +116,22 @@ class TaskMaker:
         self._limits = Limits(cpu_s=card.cpu_s, memory_mb=card.memory_mb)
         self.stopped = threading.Event()
 
-    def make(self, tree: SourceTree, record: PackageRecord) -> list[MadeTask]:
-        """Return the tasks of a package, and count them and what was dropped. Raises Unsuitable."""
-        record.version, record.licence, record.digest = tree.version, tree.licence, tree.digest
+    def record(self, tree: SourceTree, record: PackageRecord) -> PackageTests:
+        """Return the tests that pass every time with a source tree, and count them. Raises Unsuitable."""
         check_environment(tree, self._environment)
         recording = msgspec.structs.replace(self._limits, cpu_s=self._limits.cpu_s / _HEADROOM)
         tests = PackageTests(tree, self._grader, recording, self.stopped)
         try:
             tests.record(self._repeats)
         finally:
-            record.test_modules = len(tests.modules)
             record.tests = sum(len(module.tests) for module in tests.modules.values())
             record.dropped_tests = dict(tests.dropped)
+        return tests
+
+    def make(self, tree: SourceTree, record: PackageRecord) -> list[MadeTask]:
+        """Return the tasks of a package, and count them and what was dropped. Raises Unsuitable."""
+        record.version, record.licence, record.digest = tree.version, tree.licence, tree.digest
+        tests = self.record(tree, record)
         functions = find_functions(tree.files, tree.roots, f"{self._seed}\0{tree.name}")
         functions = [function for function in functions if not tree.in_tests(function.path)]
         record.functions = len(functions)
@@ -118,8 +144,6 @@ class TaskMaker:
                 made.append(self._first_task(tests, function))
             except Unsuitable as error:
                 reasons[str(error)] += 1
-        record.tasks = len(made)
-        record.removed = sum(each.task.meta["kind"] == "removed" for each in made)
         record.dropped_functions = dict(reasons)
         return made
 
@@ -148,30 +172,53 @@ class TaskMaker:
         """Return the task of a changed function, which the ``named`` modules name. Raises Unsuitable."""
         tree = tests.tree
         files = {**tree.files, function.path: version.text.encode()}
-        failing, report = _failing_modules(tests, files, named)
+        failing, sealed = _failing_modules(tests, files, named)
         if len(named) < len(tests.modules):
-            failing, report = _failing_modules(tests, files, tests.modules)
-        values = ExpectedValues(_split(failing, report)[0])
-        files[function.path] = _with_fewer_examples(version.text, function, values).encode()
+            failing, sealed = _failing_modules(tests, files, tests.modules)
+        files[function.path] = _with_fewer_examples(version.text, function, ExpectedValues(sealed)).encode()
         base = {path: data for path, data in files.items() if path not in failing}
-        sealed = tests.sealed(failing)
-        report = tests.run(base, sealed)
-        fail, passing = _split(failing, report)
-        if not fail:
+        report = tests.run(base, tests.sealed(failing))
+        outcome = outcome_of(failing, report)
+        if not outcome.sealed:
             raise Unsuitable("its tests fail otherwise if they are hidden")
-        first = fail[0]
+        first = outcome.sealed[0]
+        statement = statement_of(
+            function,
+            _docstring(files[function.path].decode(), function),
+            version.kind,
+            first.id,
+            first.failure(report.runs.get(first.id, ())),
+        )
+        if ExpectedValues(outcome.sealed[:MOST_TESTS]).occur_in(statement):
+            raise Unsuitable("its statement contains an expected value")
+        meta = {
+            "kind": version.kind,
+            "change": version.change,
+            "function": function.name,
+            "licence": tree.licence,
+        }
         task = RepositoryTask(
             id=f"{tree.label}/{function.path}/{function.name}",
-            statement=statement_of(
-                function,
-                _docstring(files[function.path].decode(), function),
-                version.kind,
-                first.id,
-                first.failure(report.runs.get(first.id, ())),
-            ),
+            statement=statement,
             base=base_name(base),
             may_change=tree.roots,
-            tests=sealed,
+            tests=tests.sealed(failing),
+            fail_to_pass=outcome.sealed,
+            reference={function.path: tree.files[function.path].decode()},
+            source=f"{tree.name}=={tree.version}",
+            meta=meta,
+        )
+        return self.graded(task, tests.tree, base, outcome)
+
+    def graded(self, task: RepositoryTask, tree: SourceTree, base: Files, outcome: Outcome) -> MadeTask:
+        """Return a task with its tests and what all tasks of a set share.
+
+        Raises Unsuitable if base and reference are not judged right each time.
+        """
+        fail, passing = [*outcome.sealed, *outcome.forgeable], outcome.passing
+        left_out = max(len(fail) - MOST_TESTS, 0) + max(len(passing) - MOST_TESTS, 0)
+        task = msgspec.structs.replace(
+            task,
             fail_to_pass=fail[:MOST_TESTS],
             pass_to_pass=passing[:MOST_TESTS],
             sealed=True,
@@ -179,18 +226,8 @@ class TaskMaker:
             python_path=tree.python_path,
             environment=self._environment.name,
             limits=self._limits,
-            reference={function.path: tree.files[function.path].decode()},
-            source=f"{tree.name}=={tree.version}",
-            meta={
-                "kind": version.kind,
-                "change": version.change,
-                "function": function.name,
-                "licence": tree.licence,
-                "tests_left_out": str(max(len(fail) - MOST_TESTS, 0) + max(len(passing) - MOST_TESTS, 0)),
-            },
+            meta={**task.meta, "tests_left_out": str(left_out)},
         )
-        if ExpectedValues(task.fail_to_pass).occur_in(task.statement):
-            raise Unsuitable("its statement contains an expected value")
         try:
             problem = grading_failure(self._grader, task, base, self._repeats)
         except ValueError as error:
@@ -212,31 +249,16 @@ def _modules_that_name(
 
 def _failing_modules(
     tests: PackageTests, files: Files, modules: dict[str, RecordedModule]
-) -> tuple[dict[str, RecordedModule], TestReport]:
-    """Return the test modules with a sealed test that fails, and the report of their run."""
+) -> tuple[dict[str, RecordedModule], list[ExpectedTest]]:
+    """Return the tests that fail and whose reports cannot be forged, and their modules."""
     report = tests.run(files, tests.sealed(modules))
     if report.errors:
         raise Unsuitable("its test modules cannot be imported without it")
-    failing = {path: module for path, module in modules.items() if _split({path: module}, report)[0]}
+    failing = outcome_of(modules, report).sealed
     if not failing:
         raise Unsuitable("no change of it makes a test fail that compares a value with a known one")
-    return failing, report
-
-
-def _split(
-    modules: dict[str, RecordedModule], report: TestReport
-) -> tuple[list[ExpectedTest], list[ExpectedTest]]:
-    """Return the tests that fail in a report and whose reports cannot be forged, and all others.
-
-    The others begin with those that fail and whose reports can be forged. They decide as well.
-    """
-    tests = [test for module in modules.values() for test in module.tests]
-    runs = {test.id: report.runs.get(test.id, ()) for test in tests}
-    failing = [test for test in tests if test.failure(runs[test.id])]
-    sealed = [test for test in failing if test.is_sealed(runs[test.id])]
-    return sealed, sorted(
-        (test for test in tests if test not in sealed), key=lambda test: test not in failing
-    )
+    paths = {test.id.partition("::")[0] for test in failing}
+    return {path: module for path, module in modules.items() if path in paths}, failing
 
 
 def _with_fewer_examples(text: str, function: SourceFunction, values: ExpectedValues) -> str:
@@ -265,13 +287,22 @@ def _test_folder(path: str) -> str:
 
 
 def grading_failure(grader: RepositoryGrader, task: RepositoryTask, base: Files, repeats: int) -> str:
-    """Return why a task cannot be used; empty if the base always fails and the reference always passes."""
+    """Return why a task cannot be used; empty if base and reference are judged right each time.
+
+    The base must fail each test of ``fail_to_pass`` and pass each other one. The reference must pass all.
+    """
     reference = {path: None if text is None else text.encode() for path, text in task.reference.items()}
+    number = len(task.fail_to_pass)
     for _ in range(repeats):
-        failed = grader.grade(task, base, {}).verdict
-        if failed in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR):
-            return f"the base is judged {failed.value}"
-        passed = grader.grade(task, base, reference)
-        if passed.verdict is not Verdict.ACCEPTED:
-            return f"the reference is judged {passed.verdict.value}"
+        before = grader.grade(task, base, {})
+        if before.verdict in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR):
+            return f"the base is judged {before.verdict.value}"
+        passes = [case.verdict is Verdict.ACCEPTED for case in before.cases]
+        if any(passes[:number]):
+            return f"the base passes {task.fail_to_pass[passes.index(True)].id} of fail_to_pass"
+        if not all(passes[number:]):
+            return f"the base fails {task.pass_to_pass[passes[number:].index(False)].id} of pass_to_pass"
+        after = grader.grade(task, base, reference)
+        if after.verdict is not Verdict.ACCEPTED:
+            return f"the reference is judged {after.verdict.value}"
     return ""

@@ -28,8 +28,8 @@ from whetstone_curation.repositories.making import (
     TaskMaker,
     grading_failure,
 )
-from whetstone_curation.repositories.package_index import PackageIndexes, Unsuitable
-from whetstone_curation.repositories.source_tree import SourceTree, read_distribution, read_local
+from whetstone_curation.repositories.package_index import Unsuitable, fetch_source
+from whetstone_curation.repositories.source_tree import read_distribution, read_local
 
 CARD_FILE, CARD_PAGE = "card.json", "card.md"
 
@@ -61,23 +61,32 @@ class Graders(Struct, frozen=True, kw_only=True):
         )
 
 
-class MakePlan(Struct, frozen=True, kw_only=True):
-    """The packages, the output and the choice of functions."""
+class SetPlan(Struct, frozen=True, kw_only=True):
+    """The output, and the limits of its tasks."""
 
-    packages: Annotated[
-        tuple[str, ...],
-        Flag("a package as for pip, or a path with a / of a folder or archive", "PACKAGE", positional=True),
-    ]
     out: Annotated[str, Flag("the folder for the set", "FOLDER")]
-    tasks_per_package: Annotated[int, Meta(ge=1), Flag("at most this number of tasks for a package", "N")] = (
-        12
-    )
-    seed: Annotated[int, Flag("draws the functions and their changes", "SEED")] = 0
     cpu_s: Annotated[
         float, Meta(gt=0), Flag("CPU seconds of one run of a task's tests; a third for the reference", "S")
     ] = 15.0
     memory_mb: Annotated[float, Meta(gt=0), Flag("memory of one run of a task's tests", "MB")] = 1024.0
     replace: Annotated[bool, Flag("replace an existing set")] = False
+
+
+class MakePlan(SetPlan, frozen=True, kw_only=True):
+    """The packages and the choice of functions."""
+
+    packages: Annotated[
+        tuple[str, ...],
+        Flag("a package as for pip, or a path with a / of a folder or archive", "PACKAGE", positional=True),
+    ]
+    tasks_per_package: Annotated[int, Meta(ge=1), Flag("at most this number of tasks for a package", "N")] = (
+        12
+    )
+    seed: Annotated[int, Flag("draws the functions and their changes", "SEED")] = 0
+
+
+MakeTasks = Callable[[TaskMaker, PackageRecord], list[MadeTask]]
+"""Makes the tasks of the package or row that a record names, and completes the record. Raises Unsuitable."""
 
 
 class _Package(Struct):
@@ -90,38 +99,61 @@ class _Package(Struct):
 def make_set(plan: MakePlan, graders: Graders, watch: Callable[[PackageRecord], None]) -> SetCard:
     """Make the tasks of all packages. ``watch`` is told of each package that is done.
 
-    Packages that are done are in a journal beside the set, so that the same call resumes. The tasks and bases
-    of one seed are the same bytes each time. Raises UserError if no package gives a task.
+    The tasks and bases of one seed are the same bytes each time. Raises UserError if no package gives a task.
     """
-    out = Path(plan.out)
+
+    def make(maker: TaskMaker, record: PackageRecord) -> list[MadeTask]:
+        name = record.package
+        if "/" in name:
+            return maker.make(read_local(Path(name)), record)
+        project, version, data = fetch_source(name)
+        return maker.make(read_distribution(data, project, str(version)), record)
+
+    return write_set(plan, graders, plan.packages, make, watch, seed=plan.seed, most=plan.tasks_per_package)
+
+
+def write_set(
+    plan: SetPlan,
+    graders: Graders,
+    names: Iterable[str],
+    make: MakeTasks,
+    watch: Callable[[PackageRecord], None],
+    *,
+    seed: int = 0,
+    most: int = 1,
+) -> SetCard:
+    """Write a set with the tasks of packages or rows. ``watch`` is told of each that is done.
+
+    Those that are done are in a journal beside the set, so that the same call resumes. Raises UserError if
+    none gives a task.
+    """
+    out, names = Path(plan.out), list(dict.fromkeys(names))
     journal = out.with_name(f"{out.name}.journal.jsonl")
     if not journal.exists():
-        check_outputs(out, inputs=[name for name in plan.packages if "/" in name], replace=plan.replace)
+        check_outputs(out, inputs=[name for name in names if "/" in name], replace=plan.replace)
         shutil.rmtree(out, ignore_errors=True)
     environment = environment_named(graders.environment)
-    names = list(dict.fromkeys(plan.packages))
     with graders.grader() as grader:
         card = SetCard(
             whetstone=__version__,
             environment=environment.label,
             tier=grader.tier.label,
-            seed=plan.seed,
+            seed=seed,
             repeats=graders.repeats,
             cpu_s=plan.cpu_s,
             memory_mb=plan.memory_mb,
-            tasks_per_package=plan.tasks_per_package,
+            tasks_per_package=most,
         )
         maker = TaskMaker(grader, environment, card)
-        indexes = PackageIndexes()
 
-        def make(name: str) -> tuple[PackageRecord, list[MadeTask]]:
+        def work(name: str) -> tuple[PackageRecord, list[MadeTask]]:
             start = time.monotonic()
             record, made = PackageRecord(package=name), list[MadeTask]()
             try:
-                made = maker.make(_read_package(name, indexes), record)
+                made = make(maker, record)
             except Unsuitable as error:
                 record.dropped = str(error)
-            record.seconds = round(time.monotonic() - start, 1)
+            record.tasks, record.seconds = len(made), round(time.monotonic() - start, 1)
             return record, made
 
         first = msgspec.json.encode(card) + b"\n"
@@ -132,8 +164,8 @@ def make_set(plan: MakePlan, graders: Graders, watch: Callable[[PackageRecord], 
             done = {each.record.package: each for each in map(_line_decoder.decode, log.lines)}
             try:
                 # In the order of their ends: a slow package must not keep others from the journal.
-                for work in as_completed([pool.submit(make, name) for name in names if name not in done]):
-                    record, made = work.result()
+                for end in as_completed([pool.submit(work, name) for name in names if name not in done]):
+                    record, made = end.result()
                     for task, base in made:
                         write_file(base_archive(out, task), [pack_base(base)])
                     done[record.package] = _Package(record, [task for task, _ in made])
@@ -143,31 +175,26 @@ def make_set(plan: MakePlan, graders: Graders, watch: Callable[[PackageRecord], 
                 maker.stopped.set()
                 pool.shutdown(cancel_futures=True)
                 raise
-            card.packages = [done[name].record for name in names]
-            card.tasks = sum(record.tasks for record in card.packages)
-            if card.tasks:
-                _write_set(out, card, [task for name in names for task in done[name].tasks])
+            _complete(out, card, [done[name] for name in names])
             log.remove()
     if not card.tasks:
         reasons = "\n".join(f"  {each.package}: {why_fewer(each)}" for each in card.packages)
-        raise UserError(f"no package gives a task:\n{reasons}")
+        raise UserError(f"nothing gives a task:\n{reasons}")
     return card
 
 
+def _complete(out: Path, card: SetCard, packages: list[_Package]) -> None:
+    """Write the tasks and the card of a set that has a task."""
+    card.packages = [package.record for package in packages]
+    card.tasks = sum(record.tasks for record in card.packages)
+    if card.tasks:
+        tasks = (msgspec.json.encode(task) + b"\n" for package in packages for task in package.tasks)
+        write_file(out / TASKS_FILE, tasks)
+        write_file(out / CARD_FILE, [msgspec.json.format(msgspec.json.encode(card), indent=2), b"\n"])
+        write_file(out / CARD_PAGE, [_card_page(card).encode()])
+
+
 _line_decoder = msgspec.json.Decoder(_Package)
-
-
-def _write_set(out: Path, card: SetCard, tasks: Iterable[RepositoryTask]) -> None:
-    write_file(out / TASKS_FILE, [msgspec.json.encode(task) + b"\n" for task in tasks])
-    write_file(out / CARD_FILE, [msgspec.json.format(msgspec.json.encode(card), indent=2), b"\n"])
-    write_file(out / CARD_PAGE, [_card_page(card).encode()])
-
-
-def _read_package(name: str, indexes: PackageIndexes) -> SourceTree:
-    if "/" in name:
-        return read_local(Path(name))
-    project, version, data = indexes.fetch(name)
-    return read_distribution(data, project, str(version))
 
 
 def why_fewer(record: PackageRecord) -> str:
@@ -180,29 +207,19 @@ def why_fewer(record: PackageRecord) -> str:
 
 def _card_page(card: SetCard) -> str:
     """Return the card as Markdown."""
-    seconds = sum(each.seconds for each in card.packages)
-    used = [each for each in card.packages if each.tasks]
+    used = sum(each.tasks > 0 for each in card.packages)
     rows = [
-        "| {} |".format(" | ".join(str(cell).replace("|", "/") for cell in cells))
+        (each.package, each.version, each.licence, each.tests, each.tasks, why_fewer(each))
         for each in card.packages
-        for cells in [
-            (each.package, each.version, each.licence, each.tests, each.tasks, each.removed, why_fewer(each))
-        ]
     ]
-    return "\n".join(
-        [
-            "# Repository tasks",
-            "",
-            f"{card.tasks} tasks from {len(used)} packages. With the reference, the tests of each passed "
-            f"{card.repeats} of {card.repeats} times, and without it they failed as often. Environment "
-            f"`{card.environment}`, isolation {card.tier}, seed {card.seed}, Whetstone {card.whetstone}, "
-            f"{seconds:.0f} s of one worker.",
-            "",
-            "| package | version | licence | tests | tasks | of these without a body | dropped |",
-            "| --- | --- | --- | --- | --- | --- | --- |",
-            *rows,
-            "",
-        ]
+    lines = ["| " + " | ".join(str(cell).replace("|", "/") for cell in row) + " |" for row in rows]
+    return (
+        f"# Repository tasks\n\n{card.tasks} tasks from {used} of {len(rows)} packages or rows. With the "
+        f"reference, the tests of each passed {card.repeats} of {card.repeats} times, and without it they "
+        f"failed as often. Environment `{card.environment}`, isolation {card.tier}, seed {card.seed}, "
+        f"Whetstone {card.whetstone}, {sum(each.seconds for each in card.packages):.0f} s of one worker.\n\n"
+        "| package | version | licence | tests | tasks | dropped |\n| --- | --- | --- | --- | --- | --- |\n"
+        + "\n".join([*lines, ""])
     )
 
 
