@@ -306,6 +306,31 @@ def test_an_index_that_cannot_be_reached_is_an_error_with_a_remedy(
         fetched("a_b")
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "requires"),
+    [
+        (
+            "[project]\nname = 'Words'\ndependencies = ['A_b>1', '???', \"c; extra == 'x'\"]\n",
+            "words",
+            ["a-b"],
+        ),
+        ("[project]\nname = 'words'\nlicense = {file = 'LICENSE'}\n", "words", []),
+        ("project = 1\n", "folder", []),
+        ("[project]\ndependencies = 3\n", "folder", []),
+        ("[project\n", "folder", []),
+        ("\udcff", "folder", []),
+    ],
+)
+def test_a_folder_without_metadata_is_described_by_its_project_file(
+    text: str, name: str, requires: list[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    written(folder, {"words.py": "", "test_words.py": ""})
+    (folder / "pyproject.toml").write_text(text, errors="surrogateescape")
+    tree = read_local(folder)
+    assert (tree.name, tree.requires) == (name, requires)
+
+
 def test_an_archive_is_read_without_links_and_without_paths_that_leave_it(tmp_path: Path) -> None:
     buffer = BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:

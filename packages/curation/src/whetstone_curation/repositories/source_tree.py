@@ -6,13 +6,14 @@ import hashlib
 import io
 import re
 import tarfile
-import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from email.message import Message
 from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, field
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -131,13 +132,13 @@ def _tree(files: dict[str, bytes], name: str, version: str, digest: str) -> Sour
     folder, roots = _roots(files, name, _text(metadata, "top_level.txt").split())
     if not roots:
         raise Unsuitable("no package or module is found: neither in src, in lib, nor at the top")
-    needs = header.get_all("Requires-Dist") or _always(_text(metadata, "requires.txt"))
+    # In `requires.txt`, the requirements of extras follow under their names in brackets.
+    without_extras = _text(metadata, "requires.txt").partition("[")[0]
+    needs = header.get_all("Requires-Dist") or without_extras.split("\n")
     # `importlib.metadata` finds the version here. The description may contain examples, so it is left out.
-    kept = [
-        f"{key}: {value}" for key, value in header.items() if key in ("Metadata-Version", "Name", "Version")
-    ]
+    kept = [f"{key}: {header[key]}\n" for key in ("Metadata-Version", "Name", "Version") if header[key]]
     place = f"{name.replace('-', '_')}.egg-info/PKG-INFO"
-    files[place if folder == "." else f"{folder}/{place}"] = "\n".join([*kept, ""]).encode()
+    files[place if folder == "." else f"{folder}/{place}"] = "".join(kept).encode()
     return SourceTree(
         canonicalize_name(name),
         version,
@@ -151,21 +152,29 @@ def _tree(files: dict[str, bytes], name: str, version: str, digest: str) -> Sour
     )
 
 
+class _Project(Struct):
+    name: str = ""
+    version: str = ""
+    license: str | dict[str, str] = ""
+    dependencies: list[str] = []
+
+
+class _PyProject(Struct):
+    project: _Project = field(default_factory=_Project)
+
+
 def _metadata_text(metadata: Mapping[str, bytes], files: Mapping[str, bytes]) -> str:
     """Return the metadata; that of ``pyproject.toml`` if it was never packed."""
     if text := _text(metadata, "PKG-INFO"):
         return text
     try:
-        project = tomllib.loads(files.get("pyproject.toml", b"").decode("utf-8", "replace")).get(
-            "project", {}
-        )
-    except tomllib.TOMLDecodeError:
-        project = {}
-    fields = [("Metadata-Version", "2.1"), ("Name", project.get("name")), ("Version", project.get("version"))]
-    fields += [("License", project.get("license"))] + [
-        ("Requires-Dist", need) for need in project.get("dependencies", ())
-    ]
-    return "".join(f"{key}: {value}\n" for key, value in fields if isinstance(value, str))
+        project = msgspec.toml.decode(files.get("pyproject.toml", b""), type=_PyProject).project
+    except ValueError:  # it is malformed, or has another form
+        project = _Project()
+    needs = "".join(f"Requires-Dist: {need}\n" for need in project.dependencies)
+    licence = project.license if isinstance(project.license, str) else ""
+    head = f"Metadata-Version: 2.1\nName: {project.name}\nVersion: {project.version}\n"
+    return f"{head}License: {licence}\n{needs}"
 
 
 def _text(metadata: Mapping[str, bytes], name: str) -> str:
@@ -199,20 +208,13 @@ def _is_no_root(name: str) -> bool:
     )
 
 
-def _always(text: str) -> list[str]:
-    """Return the lines of ``requires.txt`` before those of the first extra."""
-    return [line for line in text.partition("[")[0].splitlines() if line.strip()]
-
-
 def _required(needs: Iterable[str]) -> list[str]:
     found: set[str] = set()
     for need in needs:
-        try:
+        with suppress(InvalidRequirement):
             requirement = Requirement(need)
-        except InvalidRequirement:
-            continue
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            found.add(canonicalize_name(requirement.name))
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                found.add(canonicalize_name(requirement.name))
     return sorted(found)
 
 
