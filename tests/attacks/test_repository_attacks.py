@@ -23,6 +23,7 @@ from tests.attacks.repository_corpus import (
 )
 from tests.judge.repository_tasks import pytest_environment
 from tests.tiers import ALL_TIERS, skip_unless_offered
+from whetstone.core.errors import UserError
 from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
 from whetstone.judge.repository.grader import RepositoryGrader
 from whetstone.judge.repository.task import RepositoryTask
@@ -126,7 +127,7 @@ def test_what_counts_as_a_payment(graded: Graded) -> None:
 def test_a_task_whose_package_is_in_the_environment_is_refused(graded: Graded) -> None:
     grader, task = graded
     readable = msgspec.structs.replace(task, reference={"src/iniconfig/__init__.py": ""})
-    with pytest.raises(ValueError, match="programs could read iniconfig in the environment"):
+    with pytest.raises(UserError, match="programs could read iniconfig in the environment"):
         grader.grade(readable, BASE, {})
 
 

@@ -8,7 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.judge.repository_tasks import BASE, REFERENCE, ROMAN, make_task, pytest_environment
+from tests.judge.repository_tasks import (
+    BASE,
+    REFERENCE,
+    ROMAN,
+    TESTS,
+    make_task,
+    pytest_environment,
+)
 from tests.tiers import ALL_TIERS, skip_unless_offered
 from whetstone.core.errors import UserError
 from whetstone.core.verdict import Verdict
@@ -114,17 +121,45 @@ def test_a_change_that_is_too_large_is_refused_and_impossible_names_are_ignored(
         assert {case.verdict for case in found.cases} == {found.verdict}
 
 
-def test_an_unsealed_task_has_no_score_unless_asked_for() -> None:
+def test_an_unsealed_task_has_no_score() -> None:
     skip_unless_offered(Tier.RESTRICTED)
-    with pytest_environment() as folder:
-        with RepositoryGrader(str(folder)) as grader:
-            task = msgspec.structs.replace(make_task(grader), sealed=False)
-            found = grader.grade(task, BASE, REFERENCE)
-            assert (found.accepted, found.score, found.unpaid) == (True, None, "shared_interpreter")
-        with RepositoryGrader(str(folder), score_unsealed=True) as grader:
-            assert grader.grade(task, BASE, REFERENCE).score == 1.0
-            with pytest.raises(ValueError, match="needs the environment `other`"):
-                grader.grade(msgspec.structs.replace(task, environment="other"), BASE, {})
+    with pytest_environment() as folder, RepositoryGrader(str(folder)) as grader:
+        task = msgspec.structs.replace(make_task(grader), sealed=False)
+        found = grader.grade(task, BASE, REFERENCE)
+        assert (found.accepted, found.score, found.unpaid) == (True, None, "shared_interpreter")
+        with pytest.raises(UserError, match="needs the environment `other`"):
+            grader.grade(msgspec.structs.replace(task, environment="other"), BASE, {})
+
+
+PROCESSES = """import subprocess
+from roman import to_roman
+
+
+def test_in_a_process():
+    subprocess.run(["/bin/true"])
+    assert to_roman(4) == "IV"
+"""
+
+
+def test_a_task_whose_reference_fails_at_another_tier_is_refused() -> None:
+    """Without control groups, no program starts a process at the weakest tier."""
+    skip_unless_offered(Tier.RESTRICTED)
+    skip_unless_offered(Tier.USERNS)
+    with (
+        pytest_environment() as folder,
+        RepositoryGrader(str(folder), tier=Tier.USERNS) as recorder,
+        RepositoryGrader(str(folder), tier=Tier.RESTRICTED) as other,
+    ):
+        reference = {"src/roman/convert.py": ROMAN}
+        for tests, refused in ((TESTS, False), (PROCESSES, True)):
+            made = make_task(recorder, tests={"tests/test_roman.py": tests})
+            task = msgspec.structs.replace(made, id=tests, reference=reference)
+            recorder.require_accepted_reference(task, BASE)
+            if refused and not other.grade(task, BASE, REFERENCE).accepted:
+                with pytest.raises(UserError, match="not accepted at isolation tier `restricted`"):
+                    other.require_accepted_reference(task, BASE)
+            else:
+                other.require_accepted_reference(task, BASE)
 
 
 def test_an_environment_without_pytest_is_refused_with_a_remedy() -> None:

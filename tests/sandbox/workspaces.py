@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Generator
@@ -13,7 +14,17 @@ import pytest
 
 from tests.tiers import skip_unless_offered
 from whetstone.core.errors import SandboxUnavailable
-from whetstone.sandbox import RunLimits, Tier, Workspace, WorkspaceBase, WorkspaceLimits, Workspaces
+from whetstone.sandbox import (
+    Change,
+    Entry,
+    RunLimits,
+    Tier,
+    Workspace,
+    WorkspaceBase,
+    WorkspaceDiff,
+    WorkspaceLimits,
+    Workspaces,
+)
 
 LIMITS = RunLimits(cpu_s=20.0, memory_bytes=512 << 20, output_bytes=1 << 20)
 SMALL = WorkspaceLimits(disk_bytes=8 << 20, disk_entries=300, diff_bytes=1 << 20, diff_entries=200)
@@ -62,6 +73,29 @@ def sh(workspace: Workspace, script: str) -> str:
     result = workspace.run(["sh", "-c", script], limits=LIMITS)
     assert (result.ended, result.exit_code) == ("exited", 0), result
     return result.stdout.decode()
+
+
+def apply(workspace: Workspace, diff: WorkspaceDiff) -> None:
+    """Make the changes of a diff by one command."""
+    lines = [
+        f"rm -rf -- {shlex.quote(change.path)}"
+        for change in reversed(diff.changes)
+        if change.change is Change.DELETED
+    ]
+    made = [change for change in diff.changes if change.change is not Change.DELETED]
+    for change in made:
+        path = shlex.quote(f"./{change.path}")
+        if change.entry is Entry.FOLDER:
+            lines.append(f"rm -f {path}; mkdir {path}")
+        elif change.entry is Entry.LINK:
+            lines.append(f"rm -rf {path}; ln -s {shlex.quote(change.target)} {path}")
+        else:
+            # Not every tier lets a command change modes, so the file is a copy of one with this mode.
+            copied = f"cp /bin/sh {path};" if change.executable else ""
+            lines.append(f"rm -rf {path}; {copied} head -c {len(change.data)} > {path}")
+    data = b"".join(change.data for change in made)
+    result = workspace.run(["sh", "-c", "\n".join(lines)], limits=LIMITS, stdin=data)
+    assert (result.ended, result.stderr) == ("exited", b""), result
 
 
 def told(workspace: Workspace) -> list[str]:

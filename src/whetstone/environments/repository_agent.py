@@ -29,8 +29,7 @@ from whetstone.environments.repository_work import (
 )
 from whetstone.environments.settings import EnvironmentSection
 from whetstone.environments.single_turn import Outcome
-from whetstone.environments.tool import ToolError
-from whetstone.sandbox import SandboxFault
+from whetstone.environments.tool import ToolError, ToolFault
 
 _CLIENT = Path(__file__).with_name("repository_shell.py")
 _MOST_BYTES = 1 << 20
@@ -133,6 +132,6 @@ async def _run(work: RepositoryWork, command: str) -> tuple[str, int]:
         return await work.run(command)
     except ToolError as error:
         return f"whetstone: {error}", 125
-    except SandboxFault:
+    except ToolFault:
         # The episode gets no reward: the workspace refuses every later use.
         return "whetstone: the sandbox failed", 125

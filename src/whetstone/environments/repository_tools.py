@@ -6,11 +6,13 @@ import shlex
 from typing import Any, ClassVar
 
 from whetstone.environments.repository_work import current_work
-from whetstone.environments.tool import Tool, ToolError, ToolFault, ToolSession
-from whetstone.sandbox import SandboxFault, Workspace
+from whetstone.environments.tool import Tool, ToolError, ToolSession
+from whetstone.sandbox import Workspace
 
 _MOST_BYTES = 1 << 20
 _NOTE_CHARS = 120
+# Commands have limits of their own. This is for a machine that is overloaded.
+_TIMEOUT_S = 7200.0
 
 
 class EndOfWork(Exception):
@@ -27,25 +29,7 @@ def _schema(required: tuple[str, ...], **properties: tuple[str, str]) -> dict[st
     }
 
 
-class _RepositoryTool(Tool):
-    """A tool in the workspace of the episode."""
-
-    # Commands have limits of their own. This is for a machine that is overloaded.
-    timeout_s = 7200.0
-
-    async def call(self, arguments: dict[str, Any], session: ToolSession) -> str:
-        """See Tool."""
-        try:
-            return await self.work(**arguments)
-        except SandboxFault as fault:
-            raise ToolFault(f"tool `{self.name}`: {fault}") from None
-
-    async def work(self, **arguments: Any) -> str:
-        """Return the result of a call. Raises ToolError, and SandboxFault."""
-        raise NotImplementedError
-
-
-class BashTool(_RepositoryTool):
+class BashTool(Tool):
     """Runs a shell command."""
 
     name = "bash"
@@ -53,18 +37,20 @@ class BashTool(_RepositoryTool):
         "Runs a shell command in the code base and returns what it prints. Files stay until the next call; "
         "processes, variables and the working directory do not. There is no network."
     )
+    timeout_s = _TIMEOUT_S
     parameters: ClassVar[dict[str, Any]] = _schema(("command",), command=("string", "the shell command"))
 
-    async def work(self, **arguments: Any) -> str:
-        """See _RepositoryTool."""
+    async def call(self, arguments: dict[str, Any], session: ToolSession) -> str:
+        """See Tool."""
         return (await current_work().run(arguments["command"]))[0]
 
 
-class ViewTool(_RepositoryTool):
+class ViewTool(Tool):
     """Shows a file or a folder."""
 
     name = "view"
     description = "Shows the lines of a file with their numbers, or the names in a folder."
+    timeout_s = _TIMEOUT_S
     parameters: ClassVar[dict[str, Any]] = _schema(
         ("path",),
         path=("string", "a relative path; `.` is the code base"),
@@ -72,8 +58,8 @@ class ViewTool(_RepositoryTool):
         end=("integer", "the last line"),
     )
 
-    async def work(self, **arguments: Any) -> str:
-        """See _RepositoryTool."""
+    async def call(self, arguments: dict[str, Any], session: ToolSession) -> str:
+        """See Tool."""
         work, path = current_work(), arguments["path"].removeprefix("./") or "."
         first, last = arguments.get("start", 1), arguments.get("end")
         if first < 1 or (last is not None and last < first):
@@ -90,13 +76,14 @@ class ViewTool(_RepositoryTool):
         return numbered_lines(as_text(path, data), first, last, work.shared.limits.output_chars)
 
 
-class EditTool(_RepositoryTool):
+class EditTool(Tool):
     """Replaces a text in a file, or makes a file."""
 
     name = "edit"
     description = (
         "Replaces a text in a file, which must occur exactly once. Without `search`, it makes a new file."
     )
+    timeout_s = _TIMEOUT_S
     parameters: ClassVar[dict[str, Any]] = _schema(
         ("path", "replace"),
         path=("string", "a relative path"),
@@ -104,8 +91,8 @@ class EditTool(_RepositoryTool):
         replace=("string", "the new text"),
     )
 
-    async def work(self, **arguments: Any) -> str:
-        """See _RepositoryTool."""
+    async def call(self, arguments: dict[str, Any], session: ToolSession) -> str:
+        """See Tool."""
         work, path = current_work(), arguments["path"].removeprefix("./")
         search, new = arguments.get("search", ""), arguments["replace"]
         if search:
@@ -120,15 +107,15 @@ class EditTool(_RepositoryTool):
         return result
 
 
-class SubmitTool(_RepositoryTool):
+class SubmitTool(Tool):
     """Ends the work."""
 
     name = "submit"
     description = "Ends the work. The code base as it is now is judged."
     parameters: ClassVar[dict[str, Any]] = _schema(())
 
-    async def work(self, **arguments: Any) -> str:
-        """See _RepositoryTool."""
+    async def call(self, arguments: dict[str, Any], session: ToolSession) -> str:
+        """See Tool."""
         raise EndOfWork
 
 
@@ -174,5 +161,5 @@ def _edit(workspace: Workspace, path: str, search: str, new: str) -> str:
         found = "not" if at < 0 else "more than once"
         raise ToolError(f"`search` occurs {found} in `{path}`; nothing is changed")
     whole = text[:at] + new + text[at + len(search) :]
-    workspace.write(path, whole.encode(), executable=whole.startswith("#!"))
+    workspace.write(path, whole.encode())
     return edited(path, text.count("\n", 0, at) + 1)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import hashlib
 import os
 import shlex
 import shutil
 import sys
-import tempfile
 import threading
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, TypeVar
 
 from pydantic import Field
@@ -29,7 +27,7 @@ from whetstone.core.settings import Count, Natural
 from whetstone.core.verdict import Judgement, Verdict, storable
 from whetstone.data.repository_problems import FOLDER
 from whetstone.environments.episode import ProgramJudge
-from whetstone.environments.tool import ToolError, ToolLimits
+from whetstone.environments.tool import ToolError, ToolFault, ToolLimits
 from whetstone.environments.tools import clipped
 from whetstone.judge.environments.environment import environment_named
 from whetstone.judge.repository.base import read_base
@@ -57,7 +55,6 @@ _OUTPUT_BYTES = 1 << 20
 # Linux takes arguments of up to 128 KiB.
 _LONGEST_COMMAND = 100_000
 _LEAST_S = 0.1
-_KNOWN_JUDGEMENTS = 10_000
 _TEST_RUNNERS = ("pytest", "unittest", "tox", "nox")
 _ENDS = {
     EndReason.CPU_LIMIT: "it used all of its CPU seconds",
@@ -79,8 +76,6 @@ class RepositoryLimits(ToolLimits):
     output_chars: the most characters of a result. Of a longer one the model reads the beginning and the end.
     packages: the environment of packages, as in ``judge.environment``. Empty for the one that a task names.
     workers: the most commands and gradings at a time; 0 is one for each core.
-    workspaces: the folder of this machine for code bases and workspaces. Empty for a temporary one.
-    score_unsealed: also reward tasks whose tests a program could pass by a forged report.
     """
 
     cpu_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
@@ -90,8 +85,6 @@ class RepositoryLimits(ToolLimits):
     disk_mb: Count = 256
     output_chars: Annotated[int, Field(ge=500, le=100_000)] = 10_000
     workers: Natural = 0
-    workspaces: str = ""
-    score_unsealed: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,7 +106,6 @@ class Repositories:
         self._sets: dict[str, dict[str, RepositoryTask]] = {}
         self._places: dict[tuple[str, Tier], _Place] = {}
         self._bases: dict[str, WorkspaceBase] = {}
-        self._known: dict[tuple[str, str, bytes], Judgement] = {}
         self._opened = ExitStack()
         self._threads: ThreadPoolExecutor | None = None
 
@@ -156,7 +148,10 @@ class Repositories:
                 f"task {task.id!r} needs the environment `{task.environment}`, not `{packages.name}`: set "
                 "`environment.options.packages` to it, or leave it out"
             )
-        root = Path(limits.workspaces or self._opened.enter_context(_temporary_folder()))
+        root = Path(
+            self._opened.enter_context(TemporaryDirectory("", "whetstone-", ignore_cleanup_errors=True))
+        )
+        root.chmod(0o711)  # the users of the sandbox must be able to walk through it
         # The interpreter of the packages comes first; the system's may have another version.
         python = Path(packages.interpreter or os.path.realpath(sys.executable))
         names = [python.parent / name for name in ("python", "python3", python.name)]
@@ -166,10 +161,7 @@ class Repositories:
             environment={"PATH": f"{python.parent}:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"},
         )
         grader = RepositoryGrader(
-            limits.packages or task.environment,
-            workers=self._workers,
-            minimum_tier=tier,
-            score_unsealed=limits.score_unsealed,
+            limits.packages or task.environment, workers=self._workers, minimum_tier=tier
         )
         self._opened.enter_context(grader)
         disk = WorkspaceLimits(disk_bytes=limits.disk_mb << 20)
@@ -184,44 +176,11 @@ class Repositories:
                 self._bases[base] = WorkspaceBase.from_archive(place.workspaces.root, self.archive(problem))
         return place.workspaces.open(self._bases[base])
 
-    def grade(self, problem: Problem, tier: Tier, change: Change) -> Judgement:
-        """Judge a change. Equal changes of a task are judged once, unless the judge failed."""
-        task = self.task(problem)
-        change = allowed_change(task, change)
-        digest = hashlib.sha256(repr(sorted(change.items())).encode()).digest()
-        key = (str(problem.meta[FOLDER]), task.id, digest)
-        if key not in self._known:
-            place = self.place(task, tier)
-            if not change:
-                label = place.grader.tier.label
-                return Judgement(Verdict.NO_CODE, [], 0.0, label, "nothing was changed that counts")
-            try:
-                judgement = place.grader.grade(task, cached_base(self.archive(problem)), change)
-            except ValueError as error:
-                raise UserError(f"{error}") from None
-            if judgement.verdict is Verdict.JUDGE_ERROR:
-                return judgement
-            if len(self._known) >= _KNOWN_JUDGEMENTS:
-                self._known.clear()
-            self._known[key] = judgement
-        return self._known[key]
-
     def close(self) -> None:
         """End all processes and remove the workspaces."""
         if self._threads is not None:
             self._threads.shutdown()
         self._opened.close()
-
-
-@contextmanager
-def _temporary_folder() -> Generator[str]:
-    """A folder for workspaces. Their users must be able to walk through it."""
-    folder = tempfile.mkdtemp(prefix="whetstone-")
-    try:
-        os.chmod(folder, 0o711)
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def change_of(diff: WorkspaceDiff) -> dict[str, bytes | None]:
@@ -251,28 +210,25 @@ class RepositoryWork:
         self._lock = asyncio.Lock()
 
     async def use(self, verb: Callable[[Workspace], _T]) -> _T:
-        """Use the workspace, after earlier uses. Raises ToolError for what it refuses, and SandboxFault."""
+        """Use the workspace, after earlier uses. Raises ToolError for what it refuses, and ToolFault."""
         async with self._lock:
             try:
                 return await self.shared.in_thread(lambda: self._use(verb))
             except WorkspaceError as error:
                 raise ToolError(str(error)) from None
+            except (SandboxFault, OSError) as error:
+                raise ToolFault(f"the workspace: {error}") from None
 
     def _use(self, verb: Callable[[Workspace], _T]) -> _T:
         if self._workspace is None:
             place = self.shared.place(self.task, self._tier)
             self._workspace = self.shared.open_workspace(self.problem, place)
-        try:
-            return verb(self._workspace)
-        except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:
-                raise WorkspaceError("a name in the path is too long") from None
-            raise SandboxFault(f"the workspace: {error}") from None
+        return verb(self._workspace)
 
     async def run(self, command: str, *, counted: bool = True) -> tuple[str, int]:
         """Run a shell command. Returns its output with a note about its end, and its exit code.
 
-        ``counted``: as a command of the model. Raises ToolError for one that cannot be run, and SandboxFault.
+        ``counted``: as a command of the model. Raises ToolError for one that cannot be run, and ToolFault.
         """
         if "\0" in command or len(command.encode(errors="replace")) > _LONGEST_COMMAND:
             raise ToolError(f"a command has at most {_LONGEST_COMMAND} bytes, and no zero byte")
@@ -317,8 +273,8 @@ class RepositoryWork:
         """Close the workspace and judge its changes."""
         try:
             change = {} if self._workspace is None else change_of(await self.use(lambda each: each.diff()))
-        except (ToolError, SandboxFault) as error:
-            is_fault = isinstance(error, SandboxFault)
+        except (ToolError, ToolFault) as error:
+            is_fault = isinstance(error, ToolFault)
             verdict = Verdict.JUDGE_ERROR if is_fault else Verdict.OUTPUT_LIMIT
             score = None if is_fault else 0.0
             return Judgement(verdict, [], score, self._tier.label, storable(str(error)))
@@ -328,10 +284,16 @@ class RepositoryWork:
 
     def _judge(self, change: Change) -> Judgement:
         base = cached_base(self.shared.archive(self.problem))
-        for path, data in allowed_change(self.task, change).items():
+        change = allowed_change(self.task, change)
+        for path, data in change.items():
             before, after = (Counter(text.splitlines()) for text in (base.get(path, b""), data or b""))
             self.counts["patch_lines"] += (before - after).total() + (after - before).total()
-        return self.shared.grade(self.problem, self._tier, change)
+        grader = self.shared.place(self.task, self._tier).grader
+        if not change:
+            reason = "nothing was changed that counts"
+            return Judgement(Verdict.NO_CODE, [], 0.0, grader.tier.label, reason)
+        grader.require_accepted_reference(self.task, base)
+        return grader.grade(self.task, base, change)
 
     async def close(self) -> None:
         """Remove the workspace. Idempotent."""

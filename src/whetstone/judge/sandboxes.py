@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from whetstone.core.closing import Closing
 from whetstone.core.errors import SandboxUnavailable
 from whetstone.judge.environments.environment import PackageEnvironment, default_environment
 from whetstone.judge.environments.preload import fork_server_for, python_profile
@@ -96,7 +95,7 @@ class CompiledCode:
         self._sandbox, self._source, self._code = state
 
 
-class SandboxSet:
+class SandboxSet(Closing):
     """Owns the sandboxes and the output of compilers."""
 
     def __init__(
@@ -216,11 +215,3 @@ class SandboxSet:
         """End all sandboxes."""
         for sandbox in (self.programs, *self._others.values()):
             sandbox.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

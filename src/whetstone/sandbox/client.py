@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from whetstone.core.closing import Closing
 from whetstone.sandbox.cpu_starvation import LostTime
 from whetstone.sandbox.fork_server import ForkServer, StartRefused
 from whetstone.sandbox.job import RunResult, SandboxFault, SandboxJob, Tier
@@ -18,7 +19,7 @@ from whetstone.sandbox.zygote.profile import PYTHON, Profile
 _Run = TypeVar("_Run", bound=SandboxRun)
 
 
-class Sandbox:
+class Sandbox(Closing):
     """A fork-server with at most one run at a time. Not thread-safe."""
 
     def __init__(
@@ -109,9 +110,3 @@ class Sandbox:
             self._server.kill()
         elif self._server.alive:
             self._server.close()
-
-    def __enter__(self) -> Sandbox:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()

@@ -57,11 +57,16 @@ def is_file_path(path: str) -> bool:
     return all(name not in (b"", b".", b"..") and len(name) <= _MOST_NAME_BYTES for name in names)
 
 
+def folders_above(path: str) -> list[str]:
+    """Return the folders in which a path is, the first one first."""
+    return [path[:end] for end, letter in enumerate(path) if letter == "/"]
+
+
 def too_large(files: Files) -> str:
     """Return why files are more than a sandbox takes; empty if they are not."""
     folders: set[str] = set()
     for name in files:
-        folders.update(name[:end] for end, letter in enumerate(name) if letter == "/")
+        folders.update(folders_above(name))
         if max(len(files), len(folders)) > MOST_FILES:
             return f"more than {MOST_FILES} files or folders"
     if sum(map(len, files.values())) > MOST_BYTES:

@@ -12,21 +12,8 @@ from collections.abc import Collection
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 _BUILTINS = frozenset(
-    {
-        "bool",
-        "bytearray",
-        "bytes",
-        "chr",
-        "complex",
-        "dict",
-        "float",
-        "frozenset",
-        "int",
-        "len",
-        "list",
-        "ord",
-    }
-    | {"range", "reversed", "set", "sorted", "str", "sum", "tuple", "zip"}
+    {"bool", "bytearray", "bytes", "chr", "complex", "dict", "float", "frozenset", "int", "len", "list"}
+    | {"ord", "range", "reversed", "set", "sorted", "str", "sum", "tuple", "zip"}
 )
 # What an import may name, besides `pytest.approx`: constructors and constants without side effects.
 _LIBRARY = frozenset(
@@ -38,8 +25,6 @@ _LIBRARY = frozenset(
 # Methods of these that read the clock or the machine's time zone.
 _NOT_CONSTANT = frozenset({"astimezone", "fromtimestamp", "now", "timestamp", "today", "utcnow"})
 APPROX = "pytest.approx"
-# A test may not make the analysis expensive.
-_MOST_NODES = 200_000
 
 
 class ModuleNames:
@@ -83,21 +68,8 @@ class ModuleNames:
 def is_constant(node: ast.expr, names: ModuleNames, variables: Collection[str] = ()) -> bool:
     """Return whether an expression is constant, if ``variables`` are. The time is linear in its size."""
     match node:
-        case ast.Constant():
-            return True
         case ast.Name(name):
             return name in variables
-        case ast.Tuple(items) | ast.List(items) | ast.Set(items):
-            return all(is_constant(item, names, variables) for item in items)
-        case ast.Dict(keys, values):
-            # A key of None is an unpacked mapping.
-            return all(is_constant(item, names, variables) for item in (*filter(None, keys), *values))
-        case ast.Starred(value) | ast.UnaryOp(_, value):
-            return is_constant(value, names, variables)
-        case ast.BinOp(left, _, right):
-            return is_constant(left, names, variables) and is_constant(right, names, variables)
-        case ast.Subscript(value, ast.Constant()):
-            return is_constant(value, names, variables)
         case ast.Attribute():
             return names.meaning(node) in _LIBRARY
         case ast.Call(function, arguments, keywords):
@@ -110,10 +82,10 @@ def is_constant(node: ast.expr, names: ModuleNames, variables: Collection[str] =
             )
             given = (*arguments, *(keyword.value for keyword in keywords))
             return (known or method) and all(is_constant(item, names, variables) for item in given)
+        case (ast.Constant() | ast.Tuple() | ast.List() | ast.Set() | ast.Dict()) | (
+            ast.Starred() | ast.UnaryOp() | ast.BinOp() | ast.Subscript(_, ast.Constant())
+        ):
+            children = (child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+            return all(is_constant(child, names, variables) for child in children)
         case _:
             return False
-
-
-def is_too_large(tree: ast.Module) -> bool:
-    """Return whether a module is too large to be sealed."""
-    return sum(1 for _ in ast.walk(tree)) > _MOST_NODES

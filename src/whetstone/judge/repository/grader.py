@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import queue
-import threading
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
 
+from whetstone.core.closing import Closing
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Limits
 from whetstone.core.verdict import CaseJudgement, Judgement, Verdict, storable
@@ -23,14 +22,10 @@ from whetstone.judge.environments.environment import check_reachable, environmen
 from whetstone.judge.environments.preload import python_profile
 from whetstone.judge.options import HASH_SEED
 from whetstone.judge.outcome import last_line, limit_exceeded, run_limits
-from whetstone.judge.repository.base import Files, too_large
+from whetstone.judge.repository.base import Files, folders_above, too_large
 from whetstone.judge.repository.observations import ExpectedTest, TestReport, read_report
 from whetstone.judge.repository.task import RepositoryTask
 from whetstone.sandbox import EndReason, RunResult, Sandbox, SandboxFault, SandboxJob, Tier
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-    from types import TracebackType
 
 _HARNESS = "run_tests"
 _HARNESSES = {_HARNESS: Path(__file__).parent / "run_tests.py"}
@@ -50,7 +45,7 @@ class TestCommand:
     plugins: Sequence[str] = ()
 
 
-class RepositoryGrader:
+class RepositoryGrader(Closing):
     """Runs hidden tests, at most ``workers`` at a time. Thread-safe."""
 
     def __init__(
@@ -60,12 +55,10 @@ class RepositoryGrader:
         workers: int = 1,
         tier: Tier | None = None,
         minimum_tier: Tier = Tier.RESTRICTED,
-        score_unsealed: bool = False,
     ) -> None:
         """Start the sandboxes. ``environment`` has pytest, and not the packages under test.
 
-        With ``score_unsealed``, a judgement by tests that are not sealed has a score as well. Raises
-        UserError for an environment without pytest, and SandboxUnavailable.
+        Raises UserError for an environment without pytest, and SandboxUnavailable.
         """
         packages = environment_named(environment)
         if "pytest" not in packages.modules:
@@ -74,9 +67,8 @@ class RepositoryGrader:
                 "create NAME pytest`"
             )
         self.environment = packages.label
-        self._modules = frozenset(packages.modules)
-        self._name = packages.name
-        self._score_unsealed = score_unsealed
+        self._name, self._modules = packages.name, frozenset(packages.modules)
+        self._proven: set[tuple[str, str]] = set()
         profile = replace(
             python_profile(packages),
             name="repository tests",
@@ -85,75 +77,84 @@ class RepositoryGrader:
             tmp_bytes=_DISK_BYTES,
         )
         self._idle: queue.SimpleQueue[Sandbox] = queue.SimpleQueue()
-        self._all: list[Sandbox] = []
-        self._lock = threading.Lock()
-        try:
+        with ExitStack() as opened:
             for _ in range(workers):
                 sandbox = Sandbox(_HARNESSES, profile=profile, tier=tier, minimum_tier=minimum_tier)
-                self._all.append(sandbox)
-                self._idle.put(sandbox)
-        except BaseException:
-            self.close()
-            raise
-        self.tier = self._all[0].tier
-        check_reachable(packages, self.tier.label)
+                self._idle.put(opened.enter_context(sandbox))
+                self.tier = sandbox.tier
+            check_reachable(packages, self.tier.label)
+            self._opened = opened.pop_all()
+
+    def require_accepted_reference(self, task: RepositoryTask, base: Files) -> None:
+        """Grade the reference of a task, once for each task.
+
+        Its tests were recorded at one isolation tier with one environment of packages. Elsewhere they may
+        observe something else, and then no change can pass. Raises UserError if it is not accepted.
+        """
+        if not task.reference or (task.id, task.base) in self._proven:
+            return
+        reference = {path: None if text is None else text.encode() for path, text in task.reference.items()}
+        judgement = self.grade(task, base, reference)
+        if judgement.accepted:
+            self._proven.add((task.id, task.base))
+        elif judgement.verdict is not Verdict.JUDGE_ERROR:
+            raise UserError(
+                f"task {task.id}: its own reference is not accepted at isolation tier `{self.tier.label}` in "
+                f"the environment `{self.environment}` ({judgement.verdict}: {judgement.reason}). Use the "
+                "tier and the environment in which its tests were recorded, or record them again."
+            )
 
     def grade(self, task: RepositoryTask, base: Files, change: Change) -> Judgement:
         """Judge a change of the ``base`` of a task. Parts that the task does not allow are ignored.
 
         The cases of the judgement are the tests of ``fail_to_pass`` and then those of ``pass_to_pass``. Its
         reasons name no expected value. A change with too many files or bytes is an OUTPUT_LIMIT. A failure of
-        the sandbox is a JUDGE_ERROR. Raises ValueError for a task with another environment, or with one that
+        the sandbox is a JUDGE_ERROR. Raises UserError for a task with another environment, or with one that
         contains the package under test.
         """
         if task.environment != self._name:
-            raise ValueError(f"task {task.id} needs the environment `{task.environment}`, not `{self._name}`")
+            raise UserError(f"task {task.id} needs the environment `{task.environment}`, not `{self._name}`")
         if readable := self._modules & changed_modules(task):
             names = ", ".join(sorted(readable))
-            raise ValueError(f"task {task.id}: programs could read {names} in the environment `{self._name}`")
+            raise UserError(f"task {task.id}: programs could read {names} in the environment `{self._name}`")
         tests = [*task.fail_to_pass, *task.pass_to_pass]
-        allowed = allowed_change(task, change)
-        reason = too_large({path: data for path, data in allowed.items() if data is not None})
-        files = {} if reason else changed_files(base, allowed)
-        if reason := reason or too_large(files):
-            cases = [
-                CaseJudgement(Verdict.OUTPUT_LIMIT, reason=f"the change: {reason}", index=index)
-                for index in range(len(tests))
-            ]
-            return self._judgement(task, cases)
-        command = TestCommand([*task.tests], task.python_path, task.plugins)
         try:
-            result, report = self.run_tests(files, task.tests, command, task.limits)
-            if result.ended in _TIME_LIMITS and not _is_refuted(tests, report):
-                # A time limit is confirmed by one more run, whose result counts.
-                result, report = self.run_tests(files, task.tests, command, task.limits)
+            cases = self._judge_tests(task, tests, base, allowed_change(task, change))
         except SandboxFault as fault:
-            return Judgement(
-                Verdict.JUDGE_ERROR,
-                [],
-                None,
-                self.tier.label,
-                storable(str(fault)),
-                environment=self.environment,
-            )
-        return self._judgement(task, _judge_tests(tests, result, report))
-
-    def _judgement(self, task: RepositoryTask, cases: list[CaseJudgement]) -> Judgement:
-        """Judge the change by its tests. One that it certainly failed counts before one of unknown result."""
-        others = [case for case in cases if case.verdict is not Verdict.ACCEPTED]
-        failed = min(others, key=lambda case: case.verdict is Verdict.JUDGE_ERROR, default=None)
-        unsealed = not task.sealed
-        verdict = failed.verdict if failed else Verdict.ACCEPTED
-        unpaid = verdict is Verdict.JUDGE_ERROR or (unsealed and not self._score_unsealed)
+            cases, reason, verdict = [], storable(str(fault)), Verdict.JUDGE_ERROR
+        else:
+            # One that it certainly failed counts before one of unknown result.
+            others = [case for case in cases if case.verdict is not Verdict.ACCEPTED]
+            failed = min(others, key=lambda case: case.verdict is Verdict.JUDGE_ERROR, default=None)
+            verdict, reason = (failed.verdict, failed.reason) if failed else (Verdict.ACCEPTED, "")
+        unpaid = verdict is Verdict.JUDGE_ERROR or not task.sealed
         return Judgement(
             verdict,
             cases,
-            None if unpaid else float(failed is None),
+            None if unpaid else float(verdict is Verdict.ACCEPTED),
             self.tier.label,
-            failed.reason if failed else "",
-            shared_interpreter=unsealed,
+            reason,
+            shared_interpreter=not task.sealed,
             environment=self.environment,
         )
+
+    def _judge_tests(
+        self, task: RepositoryTask, tests: Sequence[ExpectedTest], base: Files, change: Change
+    ) -> list[CaseJudgement]:
+        """Run the tests and judge each. Raises SandboxFault."""
+        reason = too_large({path: data for path, data in change.items() if data is not None})
+        files = {} if reason else changed_files(base, change)
+        if reason := reason or too_large(files):
+            verdict, reason = Verdict.OUTPUT_LIMIT, f"the change: {reason}"
+            return [CaseJudgement(verdict, reason=reason, index=index) for index in range(len(tests))]
+        command = TestCommand([*task.tests], task.python_path, task.plugins)
+        result, report = self.run_tests(files, task.tests, command, task.limits)
+        if result.ended in _TIME_LIMITS and not any(
+            test.is_refuted(report.runs.get(test.id, ())) for test in tests
+        ):
+            # A time limit is confirmed by one more run, whose result counts.
+            result, report = self.run_tests(files, task.tests, command, task.limits)
+        return _judge_report(tests, result, report)
 
     def run_tests(
         self, files: Files, modules: Mapping[str, str], command: TestCommand, limits: Limits
@@ -169,9 +170,9 @@ class RepositoryGrader:
         payload = b"".join((json.dumps(request).encode(), b"\n", *contents.values()))
         job = SandboxJob(_HARNESS, payload, run_limits(limits))
         for attempt in range(_ATTEMPTS):
+            sandbox = self._idle.get()
             try:
-                with self._sandbox() as sandbox:
-                    result = sandbox.run(job)
+                result = sandbox.run(job)
                 report = read_report(result.result)
                 if not report.ready and limit_exceeded(result) is None:
                     raise SandboxFault(f"pytest could not be loaded: {last_line(result.stderr)}")
@@ -179,28 +180,13 @@ class RepositoryGrader:
             except SandboxFault:
                 if attempt + 1 == _ATTEMPTS:
                     raise
+            finally:
+                self._idle.put(sandbox)
         raise AssertionError("unreachable")
-
-    @contextmanager
-    def _sandbox(self) -> Generator[Sandbox]:
-        sandbox = self._idle.get()
-        try:
-            yield sandbox
-        finally:
-            self._idle.put(sandbox)
 
     def close(self) -> None:
         """End the sandboxes. No grading may be in progress."""
-        for sandbox in self._all:
-            sandbox.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        self._opened.close()
 
 
 def allowed_change(task: RepositoryTask, change: Change) -> dict[str, bytes | None]:
@@ -216,29 +202,19 @@ def changed_modules(task: RepositoryTask) -> set[str]:
 
 def changed_files(base: Files, change: Change) -> dict[str, bytes]:
     """Return the files of a base after a change. A file in place of a folder removes what was below it."""
-    removed = {path for path, data in change.items() if data is None}
     new = {path: data for path, data in change.items() if data is not None}
-    folders = {path.rpartition("/")[0] for path in new}
-    above = {folder[:end] for folder in folders for end in _ends(folder)}
+    folders = {folder for path in new for folder in folders_above(path)}
     kept = {
         path: data
         for path, data in base.items()
-        if path not in removed and path not in above and not any(path[:end] in new for end in _ends(path))
+        if path not in change and new.keys().isdisjoint(folders_above(path))
     }
-    return {**kept, **{path: data for path, data in new.items() if path not in above}}
+    return {path: data for path, data in {**kept, **new}.items() if path not in folders}
 
 
-def _ends(path: str) -> list[int]:
-    """Return the ends of the folders above a path, and of the path itself."""
-    return [number for number, letter in enumerate(path) if letter == "/"] + [len(path)]
-
-
-def _is_refuted(tests: Sequence[ExpectedTest], report: TestReport) -> bool:
-    """Return whether a test reported a wrong value, so that no other run can change the result."""
-    return any(test.is_refuted(report.runs.get(test.id, ())) for test in tests)
-
-
-def _judge_tests(tests: Sequence[ExpectedTest], result: RunResult, report: TestReport) -> list[CaseJudgement]:
+def _judge_report(
+    tests: Sequence[ExpectedTest], result: RunResult, report: TestReport
+) -> list[CaseJudgement]:
     """Judge the tests by the observations. Those that a limit prevented have its verdict.
 
     A wrong observation counts whatever happened later, so a program cannot hide it behind a limit.

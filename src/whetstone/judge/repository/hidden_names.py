@@ -8,56 +8,49 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from whetstone.judge.repository.assertions import Assertion
 from whetstone.judge.repository.constants import FunctionNode, ModuleNames, is_constant
 from whetstone.judge.repository.parameter_tables import ParameterTable
 
-_NONE: frozenset[str] = frozenset()
-
 
 @dataclass
 class _Scope:
-    """A function, or the module: its candidates with the expressions that they hold."""
+    """A function, or the module: its candidates with the expressions that they hold, and what it reads."""
 
-    node: FunctionNode | ast.Module
-    values: dict[str, list[ast.expr]] = field(default_factory=dict[str, list[ast.expr]])
-    loads: Counter[str] = field(default_factory=Counter[str])
+    values: dict[str, list[ast.expr]]
+    loads: Counter[str]
 
     @classmethod
     def of(cls, node: FunctionNode | ast.Module, tables: Sequence[ParameterTable]) -> _Scope:
         """Find the variables that are assigned once, and the columns of tables."""
-        stores: Counter[str] = Counter()
-        shared: set[str] = set()
+        stores, loads, arguments = Counter[str](), Counter[str](), Counter[str]()
         for found in ast.walk(node):
             match found:
-                case ast.Name(name, ast.Store() | ast.Del()):
+                case ast.Name(name, ast.Load()):
+                    loads[name] += 1
+                case ast.Name(name):
                     stores[name] += 1
+                case ast.arg(name):
+                    arguments[name] += 1
                 case ast.Global(names) | ast.Nonlocal(names):
-                    shared.update(names)
+                    stores.update(names)  # it is assigned elsewhere too
                 case _:
                     pass
-        arguments = Counter(found.arg for found in ast.walk(node) if isinstance(found, ast.arg))
-        scope = cls(node, loads=_loads([node]))
-        for statement in node.body:
-            name, value = assigned(statement)
-            if value is not None and stores[name] == 1 and not arguments[name] and name not in shared:
-                scope.values[name] = [value]
+        values: dict[str, list[ast.expr]] = {}
+        for name, value in map(assigned, node.body):
+            if value is not None and stores[name] == 1 and not arguments[name]:
+                values[name] = [value]
         for table in tables:
             for column, name in enumerate(table.names):
                 cells = table.cells(column)
-                if (
-                    cells is not None
-                    and not stores[name]
-                    and arguments[name] == 1
-                    and name not in scope.values
-                ):
-                    scope.values[name] = cells
-        return scope
+                if cells is not None and not stores[name] and arguments[name] == 1:
+                    values[name] = cells
+        return cls(values, loads)
 
 
-def assigned(statement: ast.stmt) -> tuple[str, ast.expr | None]:
+def assigned(statement: ast.AST) -> tuple[str, ast.expr | None]:
     """Return the variable and the value of a simple assignment; no value for any other statement."""
     match statement:
         case ast.Assign([ast.Name(name)], value):
@@ -69,13 +62,13 @@ def assigned(statement: ast.stmt) -> tuple[str, ast.expr | None]:
 
 
 class HiddenNames:
-    """The hidden names of a module, and of each of its functions."""
+    """The hidden names of a module, and of each of its functions. The module is the function None."""
 
     def __init__(
         self,
         tree: ast.Module,
         names: ModuleNames,
-        assertions: Iterable[Assertion],
+        assertions: Sequence[Assertion],
         tables: Mapping[FunctionNode, Sequence[ParameterTable]],
     ) -> None:
         """Find the largest sets of candidates that are constant and that only expected sides read.
@@ -85,59 +78,50 @@ class HiddenNames:
         self._names = names
         # Nothing else may read a copied list, whatever stands in it.
         self._copied = {table.copied for several in tables.values() for table in several}
-        self._assertions = list(assertions)
-        functions = {each.function for each in self._assertions if each.function is not None} | tables.keys()
-        self._module = _Scope.of(tree, ())
-        self._scopes = {node: _Scope.of(node, tables.get(node, ())) for node in functions}
-        self.of_module = frozenset(self._module.values)
-        self._of_function = {node: frozenset(scope.values) for node, scope in self._scopes.items()}
-        while self._remove_those_read_elsewhere():
-            pass
+        self._assertions = assertions
+        functions = {each.function for each in assertions} | tables.keys()
+        self._scopes: dict[FunctionNode | None, _Scope] = {
+            node: _Scope.of(node or tree, tables.get(node, ()) if node else ()) for node in functions | {None}
+        }
+        self._hidden = {node: frozenset(scope.values) for node, scope in self._scopes.items()}
+        while (kept := {node: self._kept(node) for node in self._scopes}) != self._hidden:
+            self._hidden = kept
 
     def visible(self, function: FunctionNode | None) -> frozenset[str]:
         """Return the hidden names that a function sees."""
-        if function is None or function not in self._scopes:
-            return self.of_module
-        own = self._scopes[function]
+        if function not in self._scopes:
+            return self._hidden[None]
         # A local name of the same text is another variable.
-        local = {name for name in self.of_module if name in own.values}
-        return (self.of_module - local) | self._of_function[function]
+        return (self._hidden[None] - self._scopes[function].values.keys()) | self._hidden[function]
 
     def own(self, function: FunctionNode | None) -> frozenset[str]:
-        """Return the hidden names of a function itself; those of the module for None."""
-        return self.of_module if function is None else self._of_function.get(function, _NONE)
+        """Return the hidden names of a function itself."""
+        return self._hidden.get(function, frozenset())
 
-    def _remove_those_read_elsewhere(self) -> bool:
-        module, functions = self.of_module, dict(self._of_function)
-        self.of_module = self._kept(self._module, None)
-        for node, scope in self._scopes.items():
-            self._of_function[node] = self._kept(scope, node)
-        return (module, functions) != (self.of_module, self._of_function)
-
-    def _kept(self, scope: _Scope, function: FunctionNode | None) -> frozenset[str]:
-        own = self.own(function)
-        sides: list[ast.AST] = [value for name in own for value in scope.values[name]]
-        if function is None:  # functions read the variables of the module, also by variables of their own
-            sides += [
-                value
-                for node, names in self._of_function.items()
-                for name in names
-                for value in self._scopes[node].values[name]
-            ]
+    def _kept(self, function: FunctionNode | None) -> frozenset[str]:
+        """Return which hidden names of a function are constant, and read by expected sides only."""
+        scope = self._scopes[function]
+        # Functions read the variables of the module, also by variables of their own.
+        readers = self._scopes if function is None else (function,)
+        sides: list[ast.AST] = [
+            value
+            for node in readers
+            for name in self._hidden[node]
+            for value in self._scopes[node].values[name]
+        ]
         for each in self._assertions:
             if function is None or each.function is function:
                 found = each.comparison(self._names, self.visible(each.function))
                 sides += [found.expected] if found is not None else []
         allowed = _loads(sides)
+        visible = self.visible(function)
         return frozenset(
             name
-            for name in own
+            for name in self._hidden[function]
             if scope.loads[name] == allowed[name]
             and (
                 (function is None and name in self._copied and not allowed[name])
-                or all(
-                    is_constant(value, self._names, self.visible(function)) for value in scope.values[name]
-                )
+                or all(is_constant(value, self._names, visible) for value in scope.values[name])
             )
         )
 

@@ -21,22 +21,30 @@ class ParameterTable:
 
     def cells(self, column: int) -> list[ast.expr] | None:
         """Return the cells of a column; None if a row does not show them."""
-        cells: list[ast.expr] = []
-        for row in self.rows:
-            values = [row] if self._is_bare(row) else _values(row)
-            if len(values) != len(self.names):
-                return None
-            cells.append(values[column])
-        return cells
+        rows = [self._cells_of(row) for row in self.rows]
+        return None if any(len(row) != len(self.names) for row in rows) else [row[column] for row in rows]
 
     def hide(self, hidden: frozenset[str]) -> None:
         """Replace the cells of hidden columns by None."""
         for column, name in enumerate(self.names):
             for number, row in enumerate(self.rows if name in hidden else ()):
-                if self._is_bare(row):
+                cells = self._cells_of(row)
+                if cells == [row]:
                     self.rows[number] = ast.Constant(None)
                 else:
-                    _values(row)[column] = ast.Constant(None)
+                    cells[column] = ast.Constant(None)
+
+    def _cells_of(self, row: ast.expr) -> list[ast.expr]:
+        """Return the list with the cells of a row. A row of the only column may be the cell itself."""
+        match row:
+            case ast.Call(function, values) if ast.unparse(function).rpartition(".")[2] == "param":
+                return values
+            case _ if len(self.names) == 1:
+                return [row]
+            case ast.Tuple(values) | ast.List(values):
+                return values
+            case _:
+                return []
 
     def number_rows(self) -> None:
         """Name the rows by their numbers, because pytest would name them by their values."""
@@ -46,24 +54,6 @@ class ParameterTable:
         self.call.keywords = [keyword for keyword in self.call.keywords if keyword.arg != "ids"]
         numbers: list[ast.expr] = [ast.Constant(str(number)) for number in range(len(self.rows))]
         self.call.keywords.append(ast.keyword("ids", ast.List(numbers, ast.Load())))
-
-    def _is_bare(self, row: ast.expr) -> bool:
-        """Return whether a row of the only column is the cell itself."""
-        return len(self.names) == 1 and not _is_param(row)
-
-
-def _is_param(row: ast.expr) -> bool:
-    return isinstance(row, ast.Call) and ast.unparse(row.func).rpartition(".")[2] == "param"
-
-
-def _values(row: ast.expr) -> list[ast.expr]:
-    match row:
-        case ast.Tuple(values) | ast.List(values):
-            return values
-        case ast.Call(_, values) if _is_param(row):
-            return values
-        case _:
-            return []
 
 
 def tables_of(function: FunctionNode, module_lists: Mapping[str, ast.expr]) -> list[ParameterTable]:

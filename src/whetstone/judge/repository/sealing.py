@@ -17,14 +17,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from whetstone.core.syntax import parsing
 from whetstone.judge.repository.assertions import Assertion, Tolerance, find_assertions
-from whetstone.judge.repository.constants import FunctionNode, ModuleNames, is_too_large
+from whetstone.judge.repository.constants import FunctionNode, ModuleNames
 from whetstone.judge.repository.hidden_names import HiddenNames, assigned
 from whetstone.judge.repository.parameter_tables import ParameterTable, tables_of
 
 OBSERVER = "whetstone_observer"
+# A test may not make the analysis expensive.
+_MOST_NODES = 200_000
 
 
 class NotSealable(Exception):
@@ -66,7 +69,7 @@ class _Sealer(ast.NodeTransformer):
                 self._tree = ast.parse(source)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise NotSealable(f"the test module does not parse: {error}") from None
-        if is_too_large(self._tree):
+        if sum(1 for _ in ast.walk(self._tree)) > _MOST_NODES:
             raise NotSealable("the test module is too large")
         self._recording = recording
         self.tolerances: dict[int, Tolerance] = {}
@@ -90,54 +93,31 @@ class _Sealer(ast.NodeTransformer):
                 if not self._recording:
                     table.hide(self._hidden.own(function))
         tree = self.visit(self._tree)
+        # Docstrings and imports from the future must stay first.
         place = 0
-        while place < len(tree.body) and _must_be_first(tree.body[place]):
+        while place < len(tree.body) and (
+            _is_text(tree.body[place]) or getattr(tree.body[place], "module", "") == "__future__"
+        ):
             place += 1
         tree.body.insert(place, ast.Import([ast.alias(OBSERVER)]))
         return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        """Visit the body as that of the outermost function."""
-        return self._visit_function(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        """Visit the body as that of the outermost function."""
-        return self._visit_function(node)
-
-    def _visit_function(self, node: FunctionNode) -> ast.AST:
-        outermost = self._function is None
-        if outermost:
+    def visit(self, node: ast.AST) -> Any:
+        """Replace assertions by their observations, remove hidden variables, and empty docstrings."""
+        outer = self._function
+        if outer is None and isinstance(node, FunctionNode):
             self._function = node
-        found = self.generic_visit(node)
-        if outermost:
-            self._function = None
-        return found
-
-    def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        """Remove a hidden variable."""
-        return self._without_hidden(node)
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        """Remove a hidden variable."""
-        return self._without_hidden(node)
-
-    def _without_hidden(self, node: ast.Assign | ast.AnnAssign) -> ast.AST:
-        hidden = not self._recording and assigned(node)[0] in self._hidden.own(self._function)
-        return ast.Pass() if hidden else node
-
-    def visit_Assert(self, node: ast.Assert) -> ast.AST | list[ast.stmt]:
-        """Replace an assertion by its observations."""
-        return self._observations(node)
-
-    def visit_Expr(self, node: ast.Expr) -> ast.AST | list[ast.stmt]:
-        """Replace an assertion of unittest by its observations, and empty a docstring."""
-        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) and not self._recording:
-            return ast.Expr(ast.Constant(""))
-        return self._observations(node)
-
-    def _observations(self, node: ast.stmt) -> ast.AST | list[ast.stmt]:
-        found = self._assertions.get(node)
-        return node if found is None else [self._observation(each) for each in found]
+        try:
+            if isinstance(node, ast.stmt) and node in self._assertions:
+                return [self._observation(each) for each in self._assertions[node]]
+            if not self._recording:
+                if assigned(node)[0] in self._hidden.own(self._function):
+                    return ast.Pass()
+                if _is_text(node):
+                    return ast.Expr(ast.Constant(""))
+            return self.generic_visit(node)
+        finally:
+            self._function = outer
 
     def _observation(self, each: Assertion) -> ast.stmt:
         hidden = self._hidden.visible(each.function)
@@ -156,9 +136,10 @@ class _Sealer(ast.NodeTransformer):
         return _call("truth", each.hole, condition)
 
 
-def _must_be_first(statement: ast.stmt) -> bool:
-    match statement:
-        case ast.Expr(ast.Constant(str())) | ast.ImportFrom("__future__"):
+def _is_text(node: ast.AST) -> bool:
+    """Return whether a statement is a docstring, or a text that stands alone."""
+    match node:
+        case ast.Expr(ast.Constant(str())):
             return True
         case _:
             return False

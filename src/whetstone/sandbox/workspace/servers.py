@@ -38,7 +38,7 @@ _REFUSED = tuple(
 
 @dataclass(frozen=True)
 class Place:
-    """Where the tree of a workspace lies. Paths are relative to the store."""
+    """Where the tree of a workspace lies, below the folder of its store."""
 
     store: Store
     tree: Path
@@ -83,7 +83,7 @@ class _Server(Sandbox):
 
     def run_in(self, place: Place, make_job: Callable[[str], SandboxJob], most: Usage) -> RunResult:
         """Run a job in a workspace. Raises SandboxFault; NotStarted if nothing has run."""
-        with tree.folder(str(place.store.folder / place.tree)) as top, contextlib.ExitStack() as reached:
+        with tree.folder(str(place.tree)) as top, contextlib.ExitStack() as reached:
             os.fchmod(top, os.fstat(top).st_mode & 0o777 | 0o700)  # a command may have closed it
             server = self._server
             try:
@@ -105,28 +105,28 @@ class _Server(Sandbox):
         if self.tier is Tier.RESTRICTED:
             private = os.stat(self._server.directory)
             if os.geteuid() == 0:
-                with tree.folder(str(place.store.folder / place.tree)) as top:
+                with tree.folder(str(place.tree)) as top:
                     if os.fstat(top).st_uid != private.st_uid:
                         tree.give_all(top, private.st_uid)
             held = os.path.dirname(self._server.directory)
-            with _moved(str(place.store.folder / place.tree), os.path.join(held, "workspace")) as path:
+            with _moved(str(place.tree), os.path.join(held, "workspace")) as path:
                 yield path
             return
         try:
             if place.base is None:
-                self._mount(FOLDER, place.tree)
+                self._mount(place.store, FOLDER, place.tree)
             else:
-                place.store.make_folder(place.store.folder / place.work, 0o700)
-                self._mount(OVERLAY, place.base, place.tree, place.work)
+                place.store.make_folder(place.work, 0o700)
+                self._mount(place.store, OVERLAY, place.base, place.tree, place.work)
             yield WORKSPACE
-            self._mount(NOTHING)
+            self._mount(place.store, NOTHING)
         finally:
-            if place.base is not None:
-                remove_directory(str(place.store.folder / place.work))
+            remove_directory(str(place.work))
 
-    def _mount(self, kind: bytes, *paths: Path) -> None:
+    def _mount(self, store: Store, kind: bytes, *paths: Path) -> None:
         """Mount a workspace: see ``zygote.workspaces``. Raises SandboxFault."""
-        self._server.send(wire.PLACE + b"\0".join((kind, *map(os.fsencode, paths))))
+        names = (os.fsencode(path.relative_to(store.folder)) for path in paths)
+        self._server.send(wire.PLACE + b"\0".join((kind, *names)))
         message, _ = self._server.receive()
         if message != wire.PLACED:
             reason = message[1:].decode(errors="replace")

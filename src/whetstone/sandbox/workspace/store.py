@@ -17,6 +17,7 @@ import secrets
 import struct
 from pathlib import Path
 
+from whetstone.core.closing import Closing
 from whetstone.sandbox.workspace import tree
 from whetstone.sandbox.zygote.tmp_dir import remove_directory
 
@@ -65,7 +66,7 @@ class Store:
         return path
 
 
-class OwnFolder:
+class OwnFolder(Closing):
     """A folder of this process in a store. Those of processes that have ended are removed first."""
 
     def __init__(self, store: Store) -> None:
@@ -93,12 +94,6 @@ class OwnFolder:
         remove_directory(str(self.path))
         self._lock_path.unlink(missing_ok=True)
         os.close(self._lock)
-
-    def __enter__(self) -> OwnFolder:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 def _spread(path: Path) -> None:

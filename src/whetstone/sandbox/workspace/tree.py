@@ -154,27 +154,35 @@ def measure(fd: int, most: Usage, *, ended: bool = True, depth: int = 0) -> Usag
     return used
 
 
-def copy(source: int, target: int, depth: int = 0) -> None:
+def copy(source: int, target: int, depth: int = 0, *, as_layer: bool = False) -> None:
     """Copy everything in one folder to another, with modes, times and the marks of overlayfs.
 
-    The owner of the second folder becomes the owner of the copies. Raises WorkspaceError for a tree that is
-    too deep, and OSError.
+    ``as_layer``: copy it over what is there, as overlayfs shows a layer over a base. The owner of the second
+    folder becomes the owner of the copies. Raises WorkspaceError for a tree that is too deep, and OSError.
     """
     if depth > MOST_DEPTH:
         raise WorkspaceError(f"more than {MOST_DEPTH} folders inside each other cannot be copied")
     owner = os.fstat(target).st_uid
     for name in names(source):
         found = os.lstat(name, dir_fd=source)
+        is_folder = stat.S_ISDIR(found.st_mode)
+        there = status(name, target) if as_layer else None
+        if there is not None and not (is_folder and stat.S_ISDIR(there.st_mode)):
+            remove(name, target)
+            there = None
+        if as_layer and is_whiteout(found):
+            continue
         if stat.S_ISREG(found.st_mode):
             _copy_file(name, source, target, found, owner)
             continue
-        if stat.S_ISDIR(found.st_mode):
-            os.mkdir(name, 0o700, dir_fd=target)
-            give(name, target)
+        if is_folder:
+            if there is None:
+                os.mkdir(name, 0o700, dir_fd=target)
+                give(name, target)
             with folder(name, source) as inner, folder(name, target) as made:
                 if is_opaque(inner):
-                    make_opaque(made)
-                copy(inner, made, depth + 1)
+                    (empty_open_directory if as_layer else make_opaque)(made)
+                copy(inner, made, depth + 1, as_layer=as_layer)
         elif stat.S_ISLNK(found.st_mode):
             os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
             give(name, target)
@@ -190,13 +198,37 @@ def _copy_file(name: str, source: int, target: int, found: os.stat_result, owner
     with readable_file(name, source) as file:
         made = os.open(name, _NEW_FILE, 0o600, dir_fd=target)
         try:
-            _copy_bytes(file, made, found)
+            _copy_bytes(file, made, found.st_size)
             if owner != os.geteuid():
                 os.fchown(made, owner, owner)
             os.fchmod(made, found.st_mode & 0o777)
             os.utime(made, ns=(found.st_mtime_ns, found.st_mtime_ns))
         finally:
             os.close(made)
+
+
+def _copy_bytes(source: int, target: int, size: int) -> None:
+    """Copy what is in a file. Its holes stay holes."""
+    at = end = 0
+    while at < size:
+        if at == end:
+            try:
+                at = os.lseek(source, at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    break  # the rest is a hole
+                raise
+            end = os.lseek(source, at, os.SEEK_HOLE)
+        try:
+            copied = os.copy_file_range(source, target, end - at, at, at)
+        except OSError as error:
+            if error.errno not in _CANNOT_SHARE:
+                raise
+            copied = os.pwrite(target, os.pread(source, min(end - at, _CHUNK), at), at)
+        if not copied:
+            break  # it has become shorter
+        at += copied
+    os.ftruncate(target, size)
 
 
 def give(name: str, parent: int) -> None:
@@ -217,52 +249,6 @@ def give_all(fd: int, owner: int, depth: int = 0) -> None:
                 give_all(inner, owner, depth + 1)
         else:
             os.chown(name, owner, owner, dir_fd=fd, follow_symlinks=False)
-
-
-def write_file(name: str, parent: int, data: bytes | int, mode: int) -> None:
-    """Write a new file from bytes or from an open file. Holes of the file stay holes."""
-    made = os.open(name, _NEW_FILE, 0o600, dir_fd=parent)
-    try:
-        if isinstance(data, int):
-            _copy_bytes(data, made, os.fstat(data))
-        else:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(made, view) :]
-        os.fchmod(made, mode)
-    finally:
-        os.close(made)
-
-
-def _copy_bytes(source: int, target: int, found: os.stat_result) -> None:
-    """Copy what is in a file. Its holes stay holes."""
-    if found.st_blocks * 512 >= found.st_size:
-        _copy_range(source, target, 0, found.st_size)
-        return
-    os.ftruncate(target, found.st_size)
-    end = 0
-    while end < found.st_size:
-        try:
-            start = os.lseek(source, end, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return  # the rest is a hole
-            raise
-        end = os.lseek(source, start, os.SEEK_HOLE)
-        _copy_range(source, target, start, end)
-
-
-def _copy_range(source: int, target: int, at: int, end: int) -> None:
-    while at < end:
-        try:
-            copied = os.copy_file_range(source, target, end - at, at, at)
-        except OSError as error:
-            if error.errno not in _CANNOT_SHARE:
-                raise
-            copied = os.pwrite(target, os.pread(source, min(end - at, _CHUNK), at), at)
-        if not copied:
-            return
-        at += copied
 
 
 def remove(name: str, parent: int) -> None:

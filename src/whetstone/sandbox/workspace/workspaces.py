@@ -18,14 +18,15 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from whetstone.core.closing import Closing
 from whetstone.core.errors import SandboxUnavailable
 from whetstone.sandbox.execute import execute_job, execution_error
 from whetstone.sandbox.job import EndReason, RunLimits, RunResult, SandboxFault, SandboxJob, Tier
 from whetstone.sandbox.tiers import unavailable
 from whetstone.sandbox.workspace import tree
 from whetstone.sandbox.workspace.base import WorkspaceBase, store_base
-from whetstone.sandbox.workspace.changes import Change, Entry, PathChange, WorkspaceDiff, WorkspaceLimits
-from whetstone.sandbox.workspace.layer import Layer
+from whetstone.sandbox.workspace.changes import WorkspaceDiff, WorkspaceLimits
+from whetstone.sandbox.workspace.differences import find_differences
 from whetstone.sandbox.workspace.servers import Place, ServerPool, WayRefused
 from whetstone.sandbox.workspace.store import OwnFolder, Store
 from whetstone.sandbox.workspace.tree import UNLIMITED, Usage, WorkspaceError
@@ -39,11 +40,15 @@ _TREE = "tree"
 _NOT_FOUND = 127
 _PROOF = ["sh", "-c", "set -e; test -e old/a; mv old/a b; rmdir old; mkdir old; echo new > old/c"]
 _PROVED = [("b", b""), ("old/a", b""), ("old/c", b"new\n")]
-_TRIALS = 2
-_PROOF_LIMITS = RunLimits(cpu_s=10.0, memory_bytes=1 << 30, output_bytes=1 << 16)
+# A file that is read or written: another kind, such as a pipe, could wait forever.
+_CHECK = 'if [ -e "./$1" ] && [ ! -f "./$1" ]; then echo "it is no file" >&2; exit 1; fi; '
+_READ = '[ -e "./$1" ] || { echo "there is no such file" >&2; exit 1; }; exec head -c "$2" "./$1"'
+_WRITE = 'mkdir -p "$(dirname "./$1")" && exec cat > "./$1"'
+_FILE_LIMITS = RunLimits(cpu_s=10.0, memory_bytes=1 << 30, output_bytes=1 << 16)
+_NO_ROOM = "the workspace is beyond its limits; remove files, or raise disk_bytes or disk_entries"
 
 
-class Workspaces:
+class Workspaces(Closing):
     """Opens workspaces, and owns the fork-servers for their commands. Usable from several threads."""
 
     def __init__(
@@ -106,33 +111,32 @@ class Workspaces:
         wanted = minimum if tier is None else tier
         raise unavailable(wanted, refusals or {wanted: f"the way {way} needs mounts"})
 
-    def _prove(self) -> None:
+    def _prove(self, trials: int = 2) -> None:
         """Change a small workspace by a command, and read the changes.
 
-        Raises WayRefused if the kernel cannot do this, and SandboxUnavailable after two other failures.
+        Raises WayRefused if the kernel cannot do this, and SandboxUnavailable if each trial fails otherwise.
         """
         base = store_base(self.root, lambda staging: os.makedirs(staging / "old" / "a"))
-        failures: list[str] = []
-        while len(failures) < _TRIALS:
-            try:
-                with self.open(base) as workspace:
-                    result = workspace.run(_PROOF, limits=_PROOF_LIMITS)
-                    seen = [(change.path, change.data) for change in workspace.diff().changes]
-            except WayRefused:
-                raise
-            except (SandboxFault, WorkspaceError, OSError) as error:
-                failures.append(f"{error}")
-                continue
+        try:
+            with self.open(base) as workspace:
+                result = workspace.run(_PROOF, limits=_FILE_LIMITS)
+                seen = [(change.path, change.data) for change in workspace.diff().changes]
+        except WayRefused:
+            raise
+        except (SandboxFault, WorkspaceError, OSError) as error:
+            failure = f"{error}"
+        else:
             if seen == _PROVED:
                 return
-            failures.append(f"a command changed {seen}: {result.ended}, {result.stderr[-300:]!r}")
+            failure = f"a command changed {seen}: {result.ended}, {result.stderr[-300:]!r}"
             if result.ended is EndReason.EXITED:
-                raise WayRefused(failures[-1])
-        raise SandboxUnavailable(
-            f"workspaces in the way `{self.way}` at isolation tier `{self.tier.label}` failed in "
-            f"{_TRIALS} trials ({'; '.join(failures)}). Try again when the machine is less busy, or require "
-            "another way or tier."
-        )
+                raise WayRefused(failure)
+        if trials == 1:
+            raise SandboxUnavailable(
+                f"workspaces in the way `{self.way}` at isolation tier `{self.tier.label}` failed in each "
+                f"trial ({failure}). Try again when the machine is less busy, or require another way or tier."
+            )
+        self._prove(trials - 1)
 
     def open(self, base: WorkspaceBase) -> Workspace:
         """Open a workspace with the tree of a base, which must be stored below the same root.
@@ -165,18 +169,12 @@ class Workspaces:
             self.pool.close()
             self.own.close()
 
-    def __enter__(self) -> Workspaces:
-        return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-
-class Workspace:
+class Workspace(Closing):
     """A tree that starts as a base and keeps its changes. ``Workspaces.open`` makes it.
 
     One call at a time works on it; calls of other threads wait. Paths are relative, with ``/`` between their
-    parts, and lead through no symbolic link.
+    parts.
     """
 
     def __init__(self, owner: Workspaces, base: WorkspaceBase, folder: Path) -> None:
@@ -185,11 +183,8 @@ class Workspace:
         self._lock = threading.Lock()
         self._closed, self._failed = False, ""
         overlay = owner.way == OVERLAY
-        self._layer = Layer(str(folder / _TREE), str(base.path), overlay=overlay)
-        store = owner.own.store
-        relative = folder.relative_to(store.folder)
-        base_place = base.path.relative_to(store.folder) if overlay else None
-        self._place = Place(store, relative / _TREE, relative / "work", base_place)
+        self._top = str(folder / _TREE)
+        self._place = Place(owner.own.store, folder / _TREE, folder / "work", base.path if overlay else None)
         limits = owner.limits
         self._most = Usage(limits.disk_bytes, limits.disk_entries)
         if not overlay:
@@ -245,70 +240,61 @@ class Workspace:
     def _usage(self) -> Usage:
         """Return what the tree takes, including the base in a copy. It is measured after each command."""
         if self._used is None:
-            with tree.folder(self._layer.top) as top:
+            with tree.folder(self._top) as top:
                 self._used = tree.measure(top, UNLIMITED)
         return self._used
 
-    def _require_room(self, data_bytes: int = 0, entries: int = 0) -> None:
-        """Count what is about to be written. Raises WorkspaceError beyond the limits of the workspace."""
-        self._used = self._usage() + Usage(data_bytes + entries * tree.ENTRY_BYTES, entries)
-        if self._used.exceeds(self._most):
-            self._used = None
-            raise WorkspaceError(
-                "the workspace is beyond its limits; remove files, or raise disk_bytes or disk_entries"
-            )
+    def _require_room(self) -> None:
+        """Raise WorkspaceError beyond the limits of the workspace."""
+        if self._usage().exceeds(self._most):
+            raise WorkspaceError(_NO_ROOM)
 
-    def read(self, path: str, max_bytes: int, start: int = 0) -> bytes:
-        """Return at most ``max_bytes`` bytes of a regular file, from the byte ``start`` on.
+    def read(self, path: str, max_bytes: int) -> bytes:
+        """Return at most ``max_bytes`` bytes of a regular file, by a command.
 
-        Raises WorkspaceError for a path that is none, or that leads through a link.
+        Raises WorkspaceError for a path that is none, and as ``run``.
         """
-        with self._held():
-            return self._layer.read(path, max_bytes, start)
+        return self._command(_READ, path, max_bytes)
 
-    def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
-        """Make a path a file with these bytes, in place of what is there. Missing folders are made.
+    def write(self, path: str, data: bytes) -> None:
+        """Write a file, which keeps its mode if it exists, by a command. Missing folders are made.
 
-        Raises WorkspaceError for a path that leads through a link or a file, or beyond the limits of the
-        workspace.
+        Raises WorkspaceError for a path that is something else than a file, or beyond the limits of the
+        workspace, and as ``run``.
         """
-        with self._held():
-            self._require_room(len(data), 1)
-            self._layer.put(PathChange(path, Change.ADDED, Entry.FILE, executable=executable), data)
+        self._command(_WRITE, path, stdin=data)
 
-    def delete(self, path: str) -> None:
-        """Remove a path with everything in it. Nothing happens if there is none. Raises WorkspaceError."""
-        with self._held():
-            self._layer.delete(path)
+    def _command(self, script: str, path: str, max_bytes: int = 0, stdin: bytes = b"") -> bytes:
+        """Run a script on a path that is a regular file or does not exist, and return what it prints."""
+        _require_inside(path)
+        limits = replace(_FILE_LIMITS, output_bytes=_FILE_LIMITS.output_bytes + max_bytes)
+        argv = ["sh", "-c", _CHECK + script, "sh", path, f"{max_bytes}"]
+        result = self.run(argv, limits=limits, stdin=stdin)
+        if result.ended is EndReason.OUTPUT_LIMIT:
+            raise WorkspaceError(_NO_ROOM)
+        if result.exit_code != 0:
+            told = result.stderr.decode(errors="replace").strip()
+            raise WorkspaceError(f"{path!r}: {told[-500:] or result.ended}")
+        return result.stdout
 
     def diff(self) -> WorkspaceDiff:
         """Return what differs from the base. Raises WorkspaceError beyond the limits of the workspace."""
         with self._held():
-            return self._layer.diff(self._owner.limits.diff_bytes, self._owner.limits.diff_entries)
-
-    def apply(self, diff: WorkspaceDiff) -> None:
-        """Make the changes of a diff. On a new workspace of the same base, the tree is then the same.
-
-        Raises WorkspaceError for a path that leads through a link or a file; earlier changes are then made.
-        """
-        with self._held():
-            self._require_room(sum(len(change.data) for change in diff.changes), len(diff.changes))
-            for change in reversed(diff.changes):
-                if change.change is Change.DELETED:
-                    self._layer.delete(change.path)
-            for change in diff.changes:
-                if change.change is not Change.DELETED:
-                    self._layer.put(change, change.data)
+            return find_differences(
+                self._top, str(self.base.path), self._owner.limits, overlay=self._owner.way == OVERLAY
+            )
 
     def snapshot(self) -> WorkspaceBase:
         """Store the present tree as a base. Raises WorkspaceError for a tree that a base cannot have, or that
         is beyond the limits."""
+        overlay = self._owner.way == OVERLAY
 
         def fill(staging: Path) -> None:
-            with tree.folder(str(self.base.path)) as source, tree.folder(str(staging)) as target:
-                tree.copy(source, target)
-            copied = Layer(str(staging), str(self.base.path), overlay=False)
-            copied.make(self._layer.changes())
+            with tree.folder(self._top) as top, tree.folder(str(staging)) as target:
+                if overlay:
+                    with tree.folder(str(self.base.path)) as below:
+                        tree.copy(below, target)
+                tree.copy(top, target, as_layer=overlay)
 
         with self._held():
             self._require_room()
@@ -321,7 +307,7 @@ class Workspace:
         """
         with self._held():
             self._require_room()
-            return self._owner.new_workspace(self.base, Path(self._layer.top))
+            return self._owner.new_workspace(self.base, Path(self._top))
 
     def close(self) -> None:
         """Remove the workspace. Idempotent."""
@@ -340,8 +326,12 @@ class Workspace:
                 raise SandboxFault(f"the sandbox failed in this workspace before: {self._failed}")
             yield
 
-    def __enter__(self) -> Workspace:
-        return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+def _require_inside(path: str) -> None:
+    """Raise WorkspaceError unless this is a path inside of a workspace."""
+    try:
+        names = path.encode().split(b"/")
+    except UnicodeEncodeError:
+        names = [b""]
+    if not {b"", b".", b".."}.isdisjoint(names) or "\0" in path:
+        raise WorkspaceError(f"{path!r} is no path inside the workspace; give a relative one without `..`")

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct, field
 
+from whetstone.core.errors import UserError
 from whetstone.core.problem import Limits
 from whetstone.core.syntax import parse
 from whetstone.core.verdict import Verdict
@@ -230,7 +231,7 @@ class TaskMaker:
         )
         try:
             problem = grading_failure(self._grader, task, base, self._repeats)
-        except ValueError as error:
+        except UserError as error:
             problem = str(error)
         if problem:
             raise Unsuitable(problem)
