@@ -29,6 +29,14 @@ FAILING = [
 ]
 PASSING = ["tests/test_roman.py::test_from_roman", "tests/test_roman.py::test_unknown_letters"]
 
+OUTSIDE = """diff --git a/../evil.py b/../evil.py
+new file mode 100644
+--- /dev/null
++++ b/../evil.py
+@@ -0,0 +1 @@
++import os
+"""
+
 
 def git(folder: Path, *arguments: str) -> str:
     command = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main"]
@@ -118,6 +126,7 @@ def test_rows_of_each_format_give_tasks_and_others_are_listed_with_the_reason(
         ({**first, "base_commit": "--help"}, r"\$.base_commit"),
         ({**first, "patch": None}, r"`null` - at `\$.patch`; its image swerebench/roman is not read"),
         ({**first, "patch": first["test_patch"]}, "git apply: error: patch failed"),
+        ({**first, "patch": OUTSIDE}, "git apply: error: invalid path '../evil.py'"),
         ({**first, "FAIL_TO_PASS": ["TestRoman/one"]}, "no ids of pytest: .*; take rows in Python"),
         ({**first, "FAIL_TO_PASS": "[not json"}, "Expecting value"),
         ({**first, "FAIL_TO_PASS": PASSING}, "test_from_roman passes before the patch"),

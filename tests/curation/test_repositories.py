@@ -327,8 +327,10 @@ def test_a_folder_without_metadata_is_described_by_its_project_file(
     folder = tmp_path / "folder"
     written(folder, {"words.py": "", "test_words.py": ""})
     (folder / "pyproject.toml").write_text(text, errors="surrogateescape")
+    (folder / "link.py").symlink_to("/etc/hostname")
     tree = read_local(folder)
     assert (tree.name, tree.requires) == (name, requires)
+    assert "link.py" not in tree.files
 
 
 def test_an_archive_is_read_without_links_and_without_paths_that_leave_it(tmp_path: Path) -> None:

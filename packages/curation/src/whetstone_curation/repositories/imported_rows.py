@@ -175,12 +175,13 @@ def _outcome(row: ImportedRow, seen: Outcome) -> Outcome:
             raise Unsuitable(
                 f"{name} {'passes before' if passes else 'does not always pass after'} the patch"
             )
-    shown = [test for test in seen.sealed if ExpectedValues([test]).occur_in(row.problem_statement)]
-    sealed = named([test for test in seen.sealed if test not in shown], row.failing)
-    if not sealed:
+    hidden, shown = list[ExpectedTest](), list[ExpectedTest]()
+    for test in named(seen.sealed, row.failing):
+        (shown if ExpectedValues([test]).occur_in(row.problem_statement) else hidden).append(test)
+    if not hidden:
         raise Unsuitable("its failing tests compare no value with a known one that the statement hides")
-    forgeable = named([*shown, *seen.forgeable], row.failing)
-    return Outcome(sealed, forgeable, named(seen.passing, [*row.failing, *row.passing]))
+    forgeable = [*shown, *named(seen.forgeable, row.failing)]
+    return Outcome(hidden, forgeable, named(seen.passing, [*row.failing, *row.passing]))
 
 
 def _trees(row: ImportedRow, repositories: Path) -> tuple[SourceTree, SourceTree]:
