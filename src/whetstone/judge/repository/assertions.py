@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 
 from whetstone.judge.repository.constants import APPROX, FunctionNode, ModuleNames, is_constant
 
-# Methods of unittest that compare two values, and those that compare one with a constant.
+# Methods of unittest that compare two values.
 _EQUALITIES = frozenset(
     {"assertDictEqual", "assertEqual", "assertEquals", "assertIs", "assertListEqual"}
     | {"assertMultiLineEqual", "assertSequenceEqual", "assertSetEqual", "assertTupleEqual"}
 )
-_WITH_CONSTANT = {"assertIsNone": None, "assertTrue": True, "assertFalse": False}
 # The tolerances of pytest.approx, and the places of assertAlmostEqual.
 _RELATIVE, _ABSOLUTE, _PLACES = 1e-6, 1e-12, 7
 
@@ -36,7 +36,7 @@ class Assertion:
 
     hole: int
     condition: ast.expr
-    function: FunctionNode | None
+    function: FunctionNode
     tolerance: Tolerance | None = None
     opened: bool = False
 
@@ -44,11 +44,11 @@ class Assertion:
         """Return the comparison with a constant, if ``hidden`` variables are constant; None if it is none."""
         match self.condition:
             case ast.Compare(left, [ast.Eq() | ast.Is()], [right]) if not self.opened:
-                pass
+                # The right side is usually the expected one, and both may be constant.
+                sides = ((left, right), (right, left))
             case _:
-                return None
-        # The right side is usually the expected one, and both may be constant.
-        for value, expected in ((left, right), (right, left)):
+                sides = ()
+        for value, expected in sides:
             found = _approximate(value, expected, names) or Comparison(value, expected, self.tolerance)
             if is_constant(found.expected, names, hidden):
                 return found
@@ -77,59 +77,54 @@ def _number(node: ast.expr) -> float | None:
         return None
 
 
-def conditions(statement: ast.stmt) -> list[tuple[ast.expr, Tolerance | None]]:
+def conditions(node: ast.AST) -> list[tuple[ast.expr, Tolerance | None]]:
     """Return the conditions that a statement asserts, each with its tolerance; empty if it asserts none."""
-    match statement:
+    match node:
+        case ast.Assert(ast.BoolOp(ast.And(), parts)):
+            return [(part, None) for part in parts]
         case ast.Assert(test):
-            return [(part, None) for part in _parts(test)]
-        case ast.Expr(ast.Call(ast.Attribute(ast.Name("self"), method), arguments)):
-            return _unittest_conditions(statement.value, method, arguments)  # pyright: ignore
+            return [(test, None)]
+        case ast.Expr(ast.Call(ast.Attribute(ast.Name("self"), method), arguments, keywords)):
+            options = {keyword.arg: keyword.value for keyword in keywords if keyword.arg != "msg"}
+            return [*_unittest_condition(method, arguments, options)]
         case _:
             return []
 
 
-def _parts(test: ast.expr) -> Iterator[ast.expr]:
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        for value in test.values:
-            yield from _parts(value)
-    else:
-        yield test
-
-
-def _unittest_conditions(
-    call: ast.Call, method: str, arguments: list[ast.expr]
-) -> list[tuple[ast.expr, Tolerance | None]]:
-    options = {keyword.arg: keyword.value for keyword in call.keywords}
-    if method in _WITH_CONSTANT and len(arguments) in (1, 2) and not options.keys() - {"msg"}:
-        constant = _WITH_CONSTANT[method]
-        if constant is None:
-            return [(ast.Compare(arguments[0], [ast.Is()], [ast.Constant(None)]), None)]
-        return [(arguments[0] if constant else ast.UnaryOp(ast.Not(), arguments[0]), None)]
-    if method in _EQUALITIES and len(arguments) in (2, 3) and not options.keys() - {"msg"}:
-        return [(ast.Compare(arguments[0], [ast.Eq()], [arguments[1]]), None)]
-    if method == "assertAlmostEqual" and len(arguments) == 2 and not options.keys() - {"places", "msg"}:
-        places = _number(options["places"]) if "places" in options else _PLACES
-        if places is not None:
-            # It rounds the difference to so many places.
-            return [(ast.Compare(arguments[0], [ast.Eq()], [arguments[1]]), (0.0, 0.5 * 10.0**-places))]
-    return []
+def _unittest_condition(
+    method: str, arguments: list[ast.expr], options: dict[str | None, ast.expr]
+) -> Iterator[tuple[ast.expr, Tolerance | None]]:
+    """Yield what a method of unittest asserts. The last argument may be a message."""
+    match method, arguments:
+        case "assertTrue", [value] | [value, _] if not options:
+            yield value, None
+        case "assertFalse", [value] | [value, _] if not options:
+            yield ast.UnaryOp(ast.Not(), value), None
+        case "assertIsNone", [value] | [value, _] if not options:
+            yield ast.Compare(value, [ast.Is()], [ast.Constant(None)]), None
+        case _, [value, expected] | [value, expected, _] if method in _EQUALITIES and not options:
+            yield ast.Compare(value, [ast.Eq()], [expected]), None
+        case "assertAlmostEqual", [value, expected] if not options.keys() - {"places"}:
+            places = _number(options["places"]) if options else _PLACES
+            if places is not None:  # it rounds the difference to so many places
+                yield ast.Compare(value, [ast.Eq()], [expected]), (0.0, 0.5 * 10.0**-places)
+        case _:
+            pass
 
 
 def find_assertions(
     tree: ast.Module, first_hole: int, opened: frozenset[int]
-) -> dict[ast.stmt, list[Assertion]]:
-    """Return the assertions in functions of a module by their statements, numbered in order of source."""
-    found: dict[ast.stmt, list[Assertion]] = {}
-    hole = first_hole
-    waiting: list[tuple[ast.AST, FunctionNode | None]] = [(tree, None)]
-    while waiting:
-        node, function = waiting.pop()
-        if function is None and isinstance(node, FunctionNode):
-            function = node
-        if function is not None and isinstance(node, ast.stmt):
-            for condition, tolerance in conditions(node):
-                one = Assertion(hole, condition, function, tolerance, hole in opened)
-                found.setdefault(node, []).append(one)
-                hole += 1
-        waiting += [(child, function) for child in reversed([*ast.iter_child_nodes(node)])]
+) -> dict[ast.AST, list[Assertion]]:
+    """Return the assertions in functions of a module by their statements, numbered from ``first_hole``."""
+    found: dict[ast.AST, list[Assertion]] = {}
+    inside: set[ast.AST] = set()
+    holes = count(first_hole)
+    for function in ast.walk(tree):  # an outer one before those in it
+        if isinstance(function, FunctionNode) and function not in inside:
+            for node in ast.walk(function):
+                inside.add(node)
+                for condition, tolerance in conditions(node):
+                    hole = next(holes)
+                    one = Assertion(hole, condition, function, tolerance, hole in opened)
+                    found.setdefault(node, []).append(one)
     return found

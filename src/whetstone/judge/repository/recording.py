@@ -12,7 +12,6 @@ from whetstone.judge.repository.observations import (
     PASSED,
     ExpectedObservation,
     ExpectedTest,
-    Observation,
     TestReport,
     TestRun,
 )
@@ -40,15 +39,24 @@ def record_tests(sources: Mapping[str, str], run: RunTests, *, repeats: int = 2)
     cannot be sealed are left out; ``dropped`` names them.
     """
     dropped: dict[str, str] = {}
-    modules = _seal(sources, frozenset(), dropped)
-    report = run({path: module.recording for path, module in modules.items()})
-    opened = _holes_to_open(report, modules)
-    if opened:
+
+    def record(opened: frozenset[int]) -> tuple[dict[str, SealedModule], TestReport]:
         modules = _seal(sources, opened, dropped)
-        report = run({path: module.recording for path, module in modules.items()})
+        return modules, run({path: module.recording for path, module in modules.items()})
+
+    modules, report = record(frozenset())
+    tolerances = {hole: value for module in modules.values() for hole, value in module.tolerances.items()}
+    opened = frozenset(
+        seen.hole
+        for runs in report.runs.values()
+        for each in runs
+        for seen in each.observations
+        if not isinstance(seen.data, bool) and ExpectedObservation.recorded(seen, tolerances) is None
+    )
+    if opened:
+        modules, report = record(opened)
     for error in report.errors:
         dropped[error.partition(":")[0]] = error
-    tolerances = _tolerances(modules)
     tests: list[ExpectedTest] = []
     for name, runs in report.runs.items():
         found = _expected(name, runs, tolerances)
@@ -87,21 +95,6 @@ def _seal(
     return modules
 
 
-def _tolerances(modules: Mapping[str, SealedModule]) -> dict[int, Tolerance]:
-    return {hole: value for module in modules.values() for hole, value in module.tolerances.items()}
-
-
-def _holes_to_open(report: TestReport, modules: Mapping[str, SealedModule]) -> frozenset[int]:
-    tolerances = _tolerances(modules)
-    return frozenset(
-        seen.hole
-        for runs in report.runs.values()
-        for run in runs
-        for seen in run.observations
-        if not isinstance(seen.data, bool) and ExpectedObservation.recorded(seen, tolerances) is None
-    )
-
-
 def _expected(name: str, runs: list[TestRun], tolerances: Mapping[int, Tolerance]) -> ExpectedTest | str:
     """Return a test as its recording shows it, or the reason why it is dropped."""
     if len(runs) != 1:
@@ -113,10 +106,7 @@ def _expected(name: str, runs: list[TestRun], tolerances: Mapping[int, Tolerance
     for seen in run.observations:
         found = ExpectedObservation.recorded(seen, tolerances)
         if found is None:
-            return f"an assertion differs from its expected value: {_kind(seen)}"
+            kind = "a truth value" if isinstance(seen.data, bool) else "a value"
+            return f"an assertion differs from its expected value: {kind}"
         observations.append(found)
     return ExpectedTest(name, observations)
-
-
-def _kind(seen: Observation) -> str:
-    return "a truth value" if isinstance(seen.data, bool) else "a value"

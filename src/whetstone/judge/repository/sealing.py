@@ -54,23 +54,23 @@ def seal_module(source: str, *, first_hole: int = 0, opened: Iterable[int] = ())
     The ``opened`` ones report only whether they are true. A recording tells which these must be: the value
     has no plain form, or equals the expected one only by a method of its own. Raises NotSealable.
     """
-    sealed, recording = (
-        _Sealer(source, first_hole, frozenset(opened), recording=flag) for flag in (False, True)
-    )
-    return SealedModule(sealed.source(), recording.source(), sealed.holes, sealed.tolerances)
+    try:
+        sealed, recording = (
+            _Sealer(source, first_hole, frozenset(opened), recording=flag) for flag in (False, True)
+        )
+        return SealedModule(sealed.source(), recording.source(), sealed.holes, sealed.tolerances)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise NotSealable(f"the test module cannot be read: {error}") from None
 
 
 class _Sealer(ast.NodeTransformer):
     """Replaces the assertions of one module."""
 
     def __init__(self, source: str, first_hole: int, opened: frozenset[int], *, recording: bool) -> None:
-        try:
-            with parsing():
-                self._tree = ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise NotSealable(f"the test module does not parse: {error}") from None
+        with parsing():
+            self._tree = ast.parse(source)
         if sum(1 for _ in ast.walk(self._tree)) > _MOST_NODES:
-            raise NotSealable("the test module is too large")
+            raise ValueError("it is too large")
         self._recording = recording
         self.tolerances: dict[int, Tolerance] = {}
         self._names = ModuleNames(self._tree)
@@ -108,7 +108,7 @@ class _Sealer(ast.NodeTransformer):
         if outer is None and isinstance(node, FunctionNode):
             self._function = node
         try:
-            if isinstance(node, ast.stmt) and node in self._assertions:
+            if node in self._assertions:
                 return [self._observation(each) for each in self._assertions[node]]
             if not self._recording:
                 if assigned(node)[0] in self._hidden.own(self._function):

@@ -6,7 +6,7 @@ expected values of the tests and the reference. They are never shown to a model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -75,18 +75,15 @@ class RepositoryTask(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         name = parts[-1]
         if name in _CONFIGURATION or name.endswith(_SUFFIXES) or not _FOLDERS.isdisjoint(parts):
             return False
-        if any(is_within(other, path) for other in (*self.tests, *self.protected)):
+        closed = (*self.tests, *self.protected)
+        if any(is_within(other, path) or is_within(path, other) for other in closed):
             return False
-        return _is_below(path, self.may_change) and not _is_below(path, (*self.tests, *self.protected))
+        return any(is_within(path, folder) for folder in self.may_change)
 
 
 def is_within(path: str, folder: str) -> bool:
     """Return whether a relative path is a folder or below it. ``.`` contains every path."""
     return folder == "." or path == folder or path.startswith(f"{folder}/")
-
-
-def _is_below(path: str, folders: Sequence[str]) -> bool:
-    return any(is_within(path, folder) for folder in folders)
 
 
 def read_tasks(folder: Path) -> Iterator[RepositoryTask]:
