@@ -107,7 +107,7 @@ class Repositories:
         self._places: dict[tuple[str, Tier], _Place] = {}
         self._bases: dict[str, WorkspaceBase] = {}
         self._opened = ExitStack()
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = ThreadPoolExecutor(self._workers, "repositories")
 
     def task(self, problem: Problem) -> RepositoryTask:
         """Return the task of a problem. Raises UserError if there is none."""
@@ -129,8 +129,6 @@ class Repositories:
 
     async def in_thread(self, function: Callable[..., _T], *given: object) -> _T:
         """Call a function in one of the threads, of which there are as many as workers."""
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self._workers, "repositories")
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *given)
 
     def place(self, task: RepositoryTask, tier: Tier) -> _Place:
@@ -178,8 +176,7 @@ class Repositories:
 
     def close(self) -> None:
         """End all processes and remove the workspaces."""
-        if self._threads is not None:
-            self._threads.shutdown()
+        self._threads.shutdown()
         self._opened.close()
 
 

@@ -23,7 +23,7 @@ MOST_BASE = Usage(2 << 30, 100_000)
 _TIME_NS = 1_577_836_800 * 10**9
 _GIT_TIMEOUT_S = 300
 _CHUNK = 1 << 20
-_NO_CONFIGURATION = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
+_GIT_ALONE = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
 
 
 @dataclass(frozen=True)
@@ -82,31 +82,24 @@ class WorkspaceBase:
         command = ["git", "-C", str(repository), "archive", "--format=tar", commit, "--"]
         try:
             made = subprocess.run(
-                *(command,),
-                capture_output=True,
-                timeout=_GIT_TIMEOUT_S,
-                env=os.environ | _NO_CONFIGURATION,
-                check=False,
+                command, capture_output=True, timeout=_GIT_TIMEOUT_S, env=os.environ | _GIT_ALONE, check=True
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise WorkspaceError(f"git archive of {commit!r} in {repository}: {error}") from None
-        if made.returncode != 0:
-            told = made.stderr.decode(errors="replace").strip()[-500:]
-            raise WorkspaceError(f"git archive of {commit!r} in {repository}: {told}")
+        except (OSError, subprocess.SubprocessError) as error:
+            told = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()[-500:]
+            raise WorkspaceError(f"git archive of {commit!r} in {repository}: {told or error}") from None
         return cls.from_archive(root, made.stdout)
 
 
 def store_base(root: Path, fill: Callable[[Path], None]) -> WorkspaceBase:
     """Store the tree that ``fill`` makes in an empty folder. Raises what ``fill`` raises."""
-    store = Store(root)
-    with OwnFolder(store) as own:
+    with OwnFolder(Store(root)) as own:
         staging = own.make_folder("base", 0o755)
-        settler = _Settler()
         fill(staging)
+        digest = hashlib.sha256()
         with tree.folder(str(staging)) as fd:
-            settler.settle(fd)
+            _settle(fd, digest.update, MOST_BASE.disk_bytes)
             os.utime(fd, ns=(_TIME_NS, _TIME_NS))
-        base = WorkspaceBase(root, settler.digest.hexdigest())
+        base = WorkspaceBase(root, digest.hexdigest())
         try:
             os.rename(staging, base.path)
         except OSError:
@@ -115,44 +108,40 @@ def store_base(root: Path, fill: Callable[[Path], None]) -> WorkspaceBase:
     return base
 
 
-class _Settler:
-    """Gives everything in a new base its mode, owner and time, and hashes it."""
+def _settle(
+    fd: int, hash_more: Callable[[bytes], None], most_bytes: int, prefix: str = "", depth: int = 0
+) -> int:
+    """Give everything in an open folder its mode, owner and time, and hash it.
 
-    def __init__(self) -> None:
-        self.digest = hashlib.sha256()
-        self._left = MOST_BASE.disk_bytes  # holes count: they are hashed too
-
-    def settle(self, fd: int, prefix: str = "", depth: int = 0) -> None:
-        """Do it in an open folder. Raises WorkspaceError for a tree that is too deep, large or special."""
-        if depth > tree.MOST_DEPTH:
-            raise WorkspaceError(f"more than {tree.MOST_DEPTH} folders inside each other: {prefix[:200]!r}")
-        for name in tree.names(fd):
-            found = os.lstat(name, dir_fd=fd)
-            tree.give(name, fd)
-            path = os.fsencode(prefix + name)
-            if stat.S_ISDIR(found.st_mode):
-                self.digest.update(b"d%s\0" % path)
-                with tree.folder(name, fd) as inner:
-                    self.settle(inner, f"{prefix}{name}/", depth + 1)
-                    os.fchmod(inner, 0o755)
-            elif stat.S_ISREG(found.st_mode):
-                self._settle_file(name, fd, path, found)
-            elif stat.S_ISLNK(found.st_mode):
-                self.digest.update(b"l%s\0%s\0" % (path, os.fsencode(os.readlink(name, dir_fd=fd))))
-            else:
-                raise WorkspaceError(f"{prefix}{name} is a pipe, a socket or a device; no base has one")
-            os.utime(name, ns=(_TIME_NS, _TIME_NS), dir_fd=fd, follow_symlinks=False)
-
-    def _settle_file(self, name: str, fd: int, path: bytes, found: os.stat_result) -> None:
-        self._left -= found.st_size
-        if self._left < 0:
-            raise _too_large("the tree")
-        executable = bool(found.st_mode & 0o100)
-        self.digest.update(b"%s%s\0%d\0" % (b"x" if executable else b"f", path, found.st_size))
-        with tree.readable_file(name, fd) as file:
-            while block := os.read(file, _CHUNK):
-                self.digest.update(block)
-            os.fchmod(file, 0o755 if executable else 0o644)
+    Returns how many of ``most_bytes`` are left; holes count, because they are hashed too. Raises
+    WorkspaceError for a tree that is too deep, large or special.
+    """
+    if depth > tree.MOST_DEPTH:
+        raise WorkspaceError(f"more than {tree.MOST_DEPTH} folders inside each other: {prefix[:200]!r}")
+    for name in tree.names(fd):
+        found = os.lstat(name, dir_fd=fd)
+        tree.give(name, fd)
+        path = os.fsencode(prefix + name)
+        if stat.S_ISDIR(found.st_mode):
+            hash_more(b"d%s\0" % path)
+            with tree.folder(name, fd) as inner:
+                most_bytes = _settle(inner, hash_more, most_bytes, f"{prefix}{name}/", depth + 1)
+                os.fchmod(inner, 0o755)
+        elif stat.S_ISREG(found.st_mode):
+            if (most_bytes := most_bytes - found.st_size) < 0:
+                raise _too_large("the tree")
+            executable = bool(found.st_mode & 0o100)
+            hash_more(b"%s%s\0%d\0" % (b"x" if executable else b"f", path, found.st_size))
+            with tree.readable_file(name, fd) as file:
+                while block := os.read(file, _CHUNK):
+                    hash_more(block)
+                os.fchmod(file, 0o755 if executable else 0o644)
+        elif stat.S_ISLNK(found.st_mode):
+            hash_more(b"l%s\0%s\0" % (path, os.fsencode(os.readlink(name, dir_fd=fd))))
+        else:
+            raise WorkspaceError(f"{prefix}{name} is a pipe, a socket or a device; no base has one")
+        os.utime(name, ns=(_TIME_NS, _TIME_NS), dir_fd=fd, follow_symlinks=False)
+    return most_bytes
 
 
 def _extract(file: IO[bytes], staging: Path) -> None:

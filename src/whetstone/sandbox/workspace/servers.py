@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import queue
 import stat
-import threading
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -169,10 +169,11 @@ class ServerPool:
         if tier is Tier.RESTRICTED and os.geteuid() == 0:
             _require_way_to(seen)
         self._profile, self._tier = replace(profile, workspaces=str(seen)), tier
-        self._slots = threading.BoundedSemaphore(workers)
-        self._lock = threading.Lock()
         self.closed = False
-        self._idle = [self._new()]
+        self._slots: queue.LifoQueue[_Server | None] = queue.LifoQueue()
+        for _ in range(workers - 1):
+            self._slots.put(None)
+        self._slots.put(self._new())
 
     def _new(self) -> _Server:
         return _Server({}, profile=self._profile, tier=self._tier)
@@ -183,36 +184,31 @@ class ServerPool:
         It is ended once the tree takes more than ``most``. Raises SandboxFault, after which the workspace
         cannot be used any more, and RuntimeError once closed.
         """
-        with self._slots:
-            try:
-                return self._run_in(place, make_job, most, fresh=False)
-            except NotStarted:  # it had ended while it was idle, and so may others
-                return self._run_in(place, make_job, most, fresh=True)
-
-    def _run_in(
-        self, place: Place, make_job: Callable[[str], SandboxJob], most: Usage, *, fresh: bool
-    ) -> RunResult:
-        with self._lock:
-            if self.closed:
-                raise RuntimeError("these workspaces are closed; make new ones")
-            server = self._idle.pop() if self._idle and not fresh else None
-        server = server or self._new()
+        if self.closed:
+            raise RuntimeError("these workspaces are closed; make new ones")
+        server = self._slots.get()
         try:
-            result = server.run_in(place, make_job, most)
+            server = server or self._new()
+            try:
+                return server.run_in(place, make_job, most)
+            except NotStarted:  # it had ended while it was idle, and so may others
+                server.close()
+                server = self._new()
+                return server.run_in(place, make_job, most)
         except BaseException:
-            server.close()
+            if server is not None:
+                server.close()
+            server = None
             raise
-        with self._lock:
-            if not self.closed:
-                self._idle.append(server)
-                return result
-        server.close()
-        return result
+        finally:
+            self._slots.put(server)
+            if self.closed:
+                self.close()
 
     def close(self) -> None:
         """End the fork-servers. Commands that run continue to their end."""
-        with self._lock:
-            self.closed = True
-            idle, self._idle = self._idle, []
-        for server in idle:
-            server.close()
+        self.closed = True
+        with contextlib.suppress(queue.Empty):
+            while True:
+                if (server := self._slots.get_nowait()) is not None:
+                    server.close()

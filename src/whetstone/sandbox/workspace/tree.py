@@ -238,17 +238,12 @@ def give(name: str, parent: int) -> None:
         os.chown(name, owner, owner, dir_fd=parent, follow_symlinks=False)
 
 
-def give_all(fd: int, owner: int, depth: int = 0) -> None:
+def give_all(fd: int, owner: int) -> None:
     """Make a user the owner of a folder and of everything below it. Only root can."""
     os.fchown(fd, owner, owner)
-    if depth > MOST_DEPTH:
-        raise WorkspaceError(f"more than {MOST_DEPTH} folders inside each other cannot be used")
-    for name in os.listdir(fd):
-        if stat.S_ISDIR(os.lstat(name, dir_fd=fd).st_mode):
-            with folder(name, fd) as inner:
-                give_all(inner, owner, depth + 1)
-        else:
-            os.chown(name, owner, owner, dir_fd=fd, follow_symlinks=False)
+    for _, folders, others, inner in os.fwalk(dir_fd=fd):
+        for name in (*folders, *others):
+            os.chown(name, owner, owner, dir_fd=inner, follow_symlinks=False)
 
 
 def remove(name: str, parent: int) -> None:
