@@ -18,7 +18,7 @@ pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
 # Each takes as long as all others together: they train a model.
-LONG = ("first_hour", "own_tool", "read_a_run")
+LONG = ("first_hour", "own_parts", "own_tool", "read_a_run")
 PAGES = [
     pytest.param(path, id=path.stem, marks=pytest.mark.extended if path.stem in LONG else ())
     for path in [ROOT / "docs" / "first_hour.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
@@ -53,7 +53,7 @@ def execute(text: str, folder: Path, environment: dict[str, str]) -> int:
     return len(lines)
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("page", PAGES)
 def test_a_tutorial_works_as_written(page: Path, tmp_path: Path) -> None:
     environment = commands_beside_this_python(tmp_path / "commands")

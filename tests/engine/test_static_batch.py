@@ -269,6 +269,7 @@ def launches(layers: int, **sampling: Any) -> tuple[int, int]:
     return inside, max(outside)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("sampling", VARIANTS)
 def test_a_step_launches_few_operators_and_waits_for_none(sampling: dict[str, Any]) -> None:
     few, outside = launches(2, **sampling)

@@ -130,6 +130,7 @@ FORMS = {
 }
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("chat", [True, False])
 @pytest.mark.parametrize("form", FORMS)
 def test_calls_of_every_form_are_run_with_and_without_a_chat_template(
@@ -240,6 +241,7 @@ BOUNDS: dict[str, tuple[dict[str, Any], list[str], str]] = {
 }
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_an_episode_is_bounded(bound: str, problem: Problem, packages: Path) -> None:
     options, replies, told = BOUNDS[bound]
@@ -274,6 +276,7 @@ CHANGES: dict[str, tuple[list[str], Verdict]] = {
 }
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_changes_in_the_workspace_are_judged(change: str, problem: Problem, packages: Path) -> None:
     replies, verdict = CHANGES[change]
@@ -323,6 +326,7 @@ def test_a_reply_that_failed_gives_no_reward(problem: Problem, packages: Path) -
     assert sample.reward == 1.0
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("chat", [True, False])
 def test_a_demonstration_is_an_episode_as_it_would_be_played(
     chat: bool, problem: Problem, packages: Path

@@ -24,7 +24,7 @@ _SAMPLES = 3 * 256 - 64
 def words(model: Path, out: Path) -> list[str]:
     # Without a prompt that asks for code there is hardly any, so that judging costs nothing here.
     text = (
-        f"eval --benchmark problems --data micro:train --limit {_SAMPLES // 8} --n 8 --max-tokens 40 "
+        f"eval --benchmark problems --data micro:train --limit {_SAMPLES // 8} --n 8 --max-tokens 16 "
         f"--no-chat --stop q --threads 1 --workers 1 --model {model} --out {out}"
     )
     return text.split()

@@ -384,6 +384,7 @@ for command in {commands!r}:
 """
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("kind", ["repository", "repository_agent"])
 def test_a_repository_shows_no_expected_value(kind: str, tmp_path: Path) -> None:
     """The tests, the reference and the meta data of the task are in a folder of this machine."""

@@ -88,6 +88,7 @@ def test_syntax_that_is_newer_than_ours_runs(other: Judge, series: str) -> None:
         assert judgement.verdict is expected, judgement
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.process
 def test_a_problem_names_the_environment_in_which_it_is_judged(
     series: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -119,6 +120,7 @@ def test_a_problem_names_the_environment_in_which_it_is_judged(
         assert judge.judge(named, python(VERSION)).environment == judge.environment
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.process
 def test_an_interpreter_that_is_gone_is_a_failure_of_the_judge(
     series: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
