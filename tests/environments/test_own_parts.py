@@ -41,6 +41,7 @@ def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (package / "entry_points.txt").write_text(declared)
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
+    sys.modules.pop("my_parts", None)  # another test may have imported its own
     yield
     sys.modules.pop("my_parts", None)
 
