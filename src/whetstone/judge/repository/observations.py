@@ -19,7 +19,6 @@ from whetstone.judge.values import WireError, decode
 _LENGTH = struct.Struct("<I")
 PASSED = "passed"
 _NUMBERS = (int, float, complex)
-_TRUTH, _VALUE, _UNPLAIN, _EXPECTED = "truth", "value", "unplain", "expected"
 
 
 class Observation(Struct, frozen=True):

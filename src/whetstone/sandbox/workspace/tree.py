@@ -39,22 +39,18 @@ class Usage:
 
     disk_bytes: int = 0
     entries: int = 0
-    too_deep: bool = False
-    """Whether it has folders beyond ``MOST_DEPTH``, which are not counted."""
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.disk_bytes + other.disk_bytes,
-            self.entries + other.entries,
-            self.too_deep or other.too_deep,
-        )
+        return Usage(self.disk_bytes + other.disk_bytes, self.entries + other.entries)
 
     def exceeds(self, most: Usage) -> bool:
-        """Return whether it is more than ``most``, or too deep."""
-        return self.too_deep or self.disk_bytes > most.disk_bytes or self.entries > most.entries
+        """Return whether it is more than ``most``."""
+        return self.disk_bytes > most.disk_bytes or self.entries > most.entries
 
 
 UNLIMITED = Usage(1 << 62, 1 << 62)
+TOO_DEEP = Usage(1 << 63, 1 << 63)
+"""What a tree with folders beyond ``MOST_DEPTH`` takes: more than any limit."""
 
 
 @contextlib.contextmanager
@@ -131,7 +127,7 @@ def measure(fd: int, most: Usage, *, ended: bool = True, depth: int = 0) -> Usag
     they close again counts as too deep.
     """
     if depth > MOST_DEPTH:
-        return Usage(too_deep=True)
+        return TOO_DEEP
     used = Usage()
     with os.scandir(fd) as entries:
         for entry in entries:
@@ -150,7 +146,7 @@ def measure(fd: int, most: Usage, *, ended: bool = True, depth: int = 0) -> Usag
                 if ended:
                     raise
                 if isinstance(error, PermissionError):
-                    return Usage(too_deep=True)
+                    return TOO_DEEP
     return used
 
 

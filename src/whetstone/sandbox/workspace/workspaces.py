@@ -85,8 +85,6 @@ class Workspaces(Closing):
     """The isolation tier of all commands."""
     way: str
     """How trees are kept: ``overlay``, as a layer over the base, or ``copy``, as a copy of it."""
-    pool: ServerPool
-    own: OwnFolder
 
     def _take_first_that_works(self, tier: Tier | None, minimum: Tier, way: str | None) -> None:
         tiers = [each for each in sorted(Tier, reverse=True) if each >= minimum and tier in (None, each)]
@@ -208,7 +206,7 @@ class Workspace(Closing):
         SandboxFault if the sandbox itself failed; the workspace is then of no use any more.
         """
         with self._held():
-            if (before := self._usage()).too_deep:
+            if (before := self._usage()).exceeds(UNLIMITED):
                 raise WorkspaceError(f"a command made more than {tree.MOST_DEPTH} folders inside each other")
             most = Usage(
                 max(self._most.disk_bytes, before.disk_bytes), max(self._most.entries, before.entries)
