@@ -164,6 +164,18 @@ def test_rows_of_each_format_give_tasks_and_others_are_listed_with_the_reason(
             assert grader.grade(task, base, {}).verdict is Verdict.WRONG_ANSWER
 
 
+def test_a_set_never_replaces_the_clones_that_it_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "clones").mkdir()
+    (tmp_path / "clones" / "kept").touch()
+    (tmp_path / "rows.jsonl").write_text("{}")
+    options = ["--repositories", str(tmp_path / "clones"), "--out", str(tmp_path / "clones"), "--replace"]
+    assert main(["data", "repositories", "import", str(tmp_path / "rows.jsonl"), *options]) == 2
+    assert "would overwrite" in " ".join(capsys.readouterr().err.split())
+    assert (tmp_path / "clones" / "kept").exists()
+
+
 def test_the_page_names_each_format_that_is_read() -> None:
     page = (Path(__file__).parents[2] / "docs" / "repositories.md").read_text()
     for name, kind in FORMATS.items():

@@ -81,7 +81,8 @@ def import_rows(plan: ImportPlan, graders: Graders) -> int:
     def make(maker: TaskMaker, record: PackageRecord) -> list[MadeTask]:
         return make_imported(maker, rows[record.package], Path(plan.repositories), record)
 
-    return _made(plan, len(rows), lambda watch: write_set(plan, graders, rows, make, watch))
+    inputs = [plan.rows, plan.repositories]
+    return _made(plan, len(rows), lambda watch: write_set(plan, graders, rows, make, watch, inputs=inputs))
 
 
 def _made(plan: SetPlan, number: int, run: Callable[[Callable[[PackageRecord], None]], SetCard]) -> int:

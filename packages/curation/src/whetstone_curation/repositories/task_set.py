@@ -109,7 +109,9 @@ def make_set(plan: MakePlan, graders: Graders, watch: Callable[[PackageRecord], 
         project, version, data = fetch_source(name)
         return maker.make(read_distribution(data, project, str(version)), record)
 
-    return write_set(plan, graders, plan.packages, make, watch, seed=plan.seed, most=plan.tasks_per_package)
+    inputs = [name for name in plan.packages if "/" in name]
+    most = plan.tasks_per_package
+    return write_set(plan, graders, plan.packages, make, watch, inputs=inputs, seed=plan.seed, most=most)
 
 
 def write_set(
@@ -119,10 +121,12 @@ def write_set(
     make: MakeTasks,
     watch: Callable[[PackageRecord], None],
     *,
+    inputs: Iterable[str],
     seed: int = 0,
     most: int = 1,
 ) -> SetCard:
-    """Write a set with the tasks of packages or rows. ``watch`` is told of each that is done.
+    """Write a set with the tasks of packages or rows. ``watch`` is told of each that is done. The set
+    replaces none of the ``inputs``.
 
     Those that are done are in a journal beside the set, so that the same call resumes. Raises UserError if
     none gives a task.
@@ -130,7 +134,7 @@ def write_set(
     out, names = Path(plan.out), list(dict.fromkeys(names))
     journal = out.with_name(f"{out.name}.journal.jsonl")
     if not journal.exists():
-        check_outputs(out, inputs=[name for name in names if "/" in name], replace=plan.replace)
+        check_outputs(out, inputs=inputs, replace=plan.replace)
         shutil.rmtree(out, ignore_errors=True)
     environment = environment_named(graders.environment)
     with graders.grader() as grader:
@@ -145,17 +149,6 @@ def write_set(
             tasks_per_package=most,
         )
         maker = TaskMaker(grader, environment, card)
-
-        def work(name: str) -> tuple[PackageRecord, list[MadeTask]]:
-            start = time.monotonic()
-            record, made = PackageRecord(package=name), list[MadeTask]()
-            try:
-                made = make(maker, record)
-            except Unsuitable as error:
-                record.dropped = str(error)
-            record.tasks, record.seconds = len(made), round(time.monotonic() - start, 1)
-            return record, made
-
         first = msgspec.json.encode(card) + b"\n"
         with (
             LockedLog(journal, first, work="`make`", differs="choice") as log,
@@ -164,7 +157,9 @@ def write_set(
             done = {each.record.package: each for each in map(_line_decoder.decode, log.lines)}
             try:
                 # In the order of their ends: a slow package must not keep others from the journal.
-                for end in as_completed([pool.submit(work, name) for name in names if name not in done]):
+                for end in as_completed(
+                    [pool.submit(_timed, make, maker, name) for name in names if name not in done]
+                ):
                     record, made = end.result()
                     for task, base in made:
                         write_file(base_archive(out, task), [pack_base(base)])
@@ -181,6 +176,17 @@ def write_set(
         reasons = "\n".join(f"  {each.package}: {why_fewer(each)}" for each in card.packages)
         raise UserError(f"nothing gives a task:\n{reasons}")
     return card
+
+
+def _timed(make: MakeTasks, maker: TaskMaker, name: str) -> tuple[PackageRecord, list[MadeTask]]:
+    start = time.monotonic()
+    record, made = PackageRecord(package=name), list[MadeTask]()
+    try:
+        made = make(maker, record)
+    except Unsuitable as error:
+        record.dropped = str(error)
+    record.tasks, record.seconds = len(made), round(time.monotonic() - start, 1)
+    return record, made
 
 
 def _complete(out: Path, card: SetCard, packages: list[_Package]) -> None:
