@@ -1,4 +1,4 @@
-"""The example of one-line repairs: the set that it makes."""
+"""The example of one-line repairs: its set, and its recipe on some tasks of it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 
 from tests.environments.repositories import play, section
 from tests.judge.repository_tasks import pytest_environment
+from whetstone.cli.main import main
 from whetstone.core.verdict import Verdict
 from whetstone.data.dataset import open_problems
+from whetstone.evaluate.results import load_evaluation
 from whetstone.judge.repository.base import read_base
 from whetstone.judge.repository.grader import RepositoryGrader
 from whetstone.judge.repository.task import base_archive, read_tasks
@@ -71,3 +73,24 @@ def test_the_splits_share_no_statement_and_a_demonstration_solves_its_task(made:
     assert shown is not None
     sample = play(settings, heldout[0], *(text for role, text in shown if role == "assistant"))
     assert (sample.accepted, sample.metrics["submitted"], sample.metrics["turns"]) == (True, 1.0, 3.0)
+
+
+@pytest.mark.extended
+def test_the_recipe_runs(made: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, packages = made
+    values = [
+        f"out={tmp_path / 'run'}",
+        f"data.train={folder}:train",
+        f"data.heldout={folder}:validation",
+        f"environment.options.packages={packages}",
+        "model.scratch.hidden_size=32",
+        "model.scratch.layers=1",
+        "model.threads=1",
+        "warmup.steps=4",
+        "trainer={steps: 1, prompts_per_step: 2, samples_per_prompt: 2, checkpoint_every: 1}",
+        "evaluation={every: 1, n: 1, k: [1], train_problems: 0}",
+    ]
+    assert main(["train", str(EXAMPLE / "repairs.yaml"), *values]) == 0
+    for step in (0, 1):
+        evaluation = load_evaluation(tmp_path / "run" / "evaluations" / f"step-{step}-heldout")
+        assert len(evaluation.values("pass@1")) == 6
