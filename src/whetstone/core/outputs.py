@@ -17,8 +17,9 @@ import stat
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
+from whetstone.core.closing import Closing
 from whetstone.core.errors import UserError
 
 # The option that lets a command replace an existing output.
@@ -202,7 +203,7 @@ def explained(path: str | Path, way_out: str = "") -> Generator[None]:
         raise
 
 
-class LineLog:
+class LineLog(Closing):
     """A file of lines. Each line is appended completely and at once, so that a kill loses no line.
 
     Opening the file removes an incomplete last line, which a killed writer may have left. ``way_out`` is the
@@ -235,12 +236,6 @@ class LineLog:
     def close(self) -> None:
         """Close the file; every line is already in it."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 class LockedLog(LineLog):

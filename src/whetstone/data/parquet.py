@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import msgspec
 
+from whetstone.core.closing import Closing
 from whetstone.core.errors import UserError, did_you_mean
 from whetstone.core.parquet import pa, pq
 from whetstone.core.problem import Problem
@@ -50,7 +51,7 @@ def write_rows(file: Path, problems: Iterable[Problem]) -> int:
         return writer.count
 
 
-class RowWriter:
+class RowWriter(Closing):
     """Writes a file problem by problem, holding a group of rows in memory. The same problems give the
     same bytes."""
 
@@ -59,12 +60,6 @@ class RowWriter:
         self._rows: list[dict[str, str | None]] = []
         self._bytes = 0
         self._writer = pq.ParquetWriter(file, _SCHEMA, compression="zstd")
-
-    def __enter__(self) -> RowWriter:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def add(self, problem: Problem) -> None:
         """Write one problem, which must be plain data (see ``files.check_plain``)."""

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from whetstone.core.closing import Closing
 from whetstone.core.errors import UserError
 from whetstone.core.optional_packages import installed_comparisons
 from whetstone.core.problem import Problem, Program
@@ -93,7 +94,7 @@ class ScoredReply(Struct, frozen=True):
         return f"{verdict}: {feedback(self.judgement)}".replace("\n", " ")
 
 
-class Rewards:
+class Rewards(Closing):
     """Scores replies with one set of settings. Thread-safe, usable from any event loop and in forked
     processes.
 
@@ -173,12 +174,6 @@ class Rewards:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Rewards, (self.settings,)
-
-    def __enter__(self) -> Rewards:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 class _GivenReply:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import weakref
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from whetstone.core.closing import Closing
 from whetstone.core.errors import UserError
 from whetstone.core.problem import NoTests, Problem, Program
 from whetstone.core.verdict import Judgement
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 Pair = tuple[Problem | dict[str, Any], Program | None]
 
 
-class BlockingJudge(ABC):
+class BlockingJudge(Closing):
     """A judge whose ``submit`` returns futures. A context manager, which can be used after a fork."""
 
     def __init__(self) -> None:
@@ -72,12 +73,6 @@ class BlockingJudge(ABC):
     @abstractmethod
     def reset_after_fork(self) -> None:
         """In a forked process, forget what belongs to the parent."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 _JUDGES: weakref.WeakSet[BlockingJudge] = weakref.WeakSet()

@@ -21,6 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from whetstone import __version__
+from whetstone.core.closing import Closing
 from whetstone.core.errors import UserError
 from whetstone.core.http.server import listen, server
 from whetstone.core.http.settings import Address
@@ -96,7 +97,7 @@ _MOST_KEPT_BYTES = 64 << 20
 _STARTING = "its server has not started yet; if this persists, other work holds its cores (ray status)"
 
 
-class RayServers:
+class RayServers(Closing):
     """Keeps one judge server on each node. A context manager; ``judge`` is the client of all servers."""
 
     def __init__(self, address: str, workers: int, settings: dict[str, Any], limits: ServiceLimits) -> None:
@@ -158,12 +159,6 @@ class RayServers:
         self._loop.close()
         # This ends the actors.
         self._driver.close()
-
-    def __enter__(self) -> RayServers:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def _first_client(self) -> JudgeClient:
         """Wait for the first server. Raises UserError if no node can judge."""

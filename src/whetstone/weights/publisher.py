@@ -15,12 +15,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Self
 
 import torch
 from msgspec import Struct
 
 from whetstone.core.addresses import host_port
+from whetstone.core.closing import Closing
 from whetstone.core.errors import UserError
 from whetstone.engine.engine import ProcessGroup
 from whetstone.weights.codec import encode_delta
@@ -191,7 +191,7 @@ class _FolderForms(Struct, frozen=True):
     bases: list[VersionId | None]
 
 
-class VersionPublisher:
+class VersionPublisher(Closing):
     """Publishes the versions of one model, over TCP or in a folder. A context manager.
 
         with VersionPublisher("policy", recipe.flow.weights, dtype=trainer.dtype, token=token) as published:
@@ -269,12 +269,6 @@ class VersionPublisher:
         encoding = self._publisher.begin(version, pieces)
         self._pending = self._thread.submit(self._publish_encoded, version, encoding)
         return self._pending
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Wait for the current version, then stop serving."""

@@ -6,9 +6,9 @@ import contextlib
 import os
 import socket
 import threading
-from typing import Self
 
 from whetstone.core.addresses import host_port, is_loopback
+from whetstone.core.closing import Closing
 from whetstone.core.errors import UserError
 from whetstone.weights.manifest import dump_manifest
 from whetstone.weights.settings import TOKEN_VARIABLE
@@ -52,7 +52,7 @@ def _listen(host: str, port: int, token: str) -> socket.socket:
         ) from None
 
 
-class TcpServer:
+class TcpServer(Closing):
     """Serves ``store`` until it is closed. ``port`` 0 selects a free one; :attr:`port` is the actual port.
 
     token: the token of replicas; required unless only this machine can reach ``host``. silence_s: seconds
@@ -104,12 +104,6 @@ class TcpServer:
         for link in links:
             link.close()
         self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def _accept(self) -> None:
         while not self._closed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from whetstone.core.closing import Closing
 from whetstone.core.problem import CallCase, CallTests, Limits, Problem
 from whetstone.judge.kinds.call import values_returned
 from whetstone.judge.outcome import crashed, limit_exceeded
@@ -19,7 +20,7 @@ class CallFailed(Exception):
     """
 
 
-class Caller:
+class Caller(Closing):
     """Calls functions of programs in a sandbox of its own. A context manager."""
 
     def __init__(self, minimum_tier: str = "restricted") -> None:
@@ -65,12 +66,6 @@ class Caller:
     def close(self) -> None:
         """End the sandboxes."""
         self._sandboxes.close()
-
-    def __enter__(self) -> Caller:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 def _outcome(answer: object, place: str) -> Any:

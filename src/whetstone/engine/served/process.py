@@ -11,11 +11,10 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import httpx2
 
+from whetstone.core.closing import Closing
 from whetstone.core.errors import UserError
 
 _POLL_S = 0.2
@@ -42,7 +41,7 @@ def bound_command(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-S", "-E", "-c", _END_WITH_PARENT, str(os.getpid()), *command]
 
 
-class ServerProcess:
+class ServerProcess(Closing):
     """A server on loopback. It ends with this process, however this process ends.
 
     command: the command to run; its output goes to ``log``. environment: added to this process's; None
@@ -96,14 +95,6 @@ class ServerProcess:
                 f"the server ended with code {code}; it said last:\n{self._log_tail()}\n"
                 f"started as: {self._command}"
             )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop the server and its child processes, with time to remove shared memory.

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
+from whetstone.core.closing import Closing
 from whetstone.core.problem import CallCase, CallTests, Limits, Problem, Program
 from whetstone.judge.environments.environment import environment_named
 from whetstone.judge.kinds.call import values_returned
@@ -30,7 +31,7 @@ class NoAnswer:
 NO_ANSWER = NoAnswer()
 
 
-class Answers:
+class Answers(Closing):
     """Runs programs on inputs, in sandboxes of its own for each thread. A context manager."""
 
     def __init__(
@@ -140,12 +141,6 @@ class Answers:
             made, self._made = self._made, []
         for boxes in made:
             boxes.close()
-
-    def __enter__(self) -> Answers:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 def with_cpu_limit(limits: Limits, cpu_s: float) -> Limits:
