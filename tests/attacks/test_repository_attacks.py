@@ -124,7 +124,7 @@ def test_what_counts_as_a_payment(graded: Graded) -> None:
 
 
 @pytest.mark.process
-def test_a_task_whose_package_is_in_the_environment_is_refused(graded: Graded) -> None:
+def test_a_task_with_its_package_in_the_environment_is_refused(graded: Graded) -> None:
     grader, task = graded
     readable = msgspec.structs.replace(task, reference={"src/iniconfig/__init__.py": ""})
     with pytest.raises(UserError, match="programs could read iniconfig in the environment"):

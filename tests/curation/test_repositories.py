@@ -58,7 +58,7 @@ def make(out: Path, environment: str, *packages: str) -> int:
 
 @pytest.mark.process
 @pytest.mark.extended
-def test_a_package_gives_tasks_whose_base_fails_and_whose_reference_passes(
+def test_tasks_of_a_package_have_a_failing_base_and_a_passing_reference(
     tmp_path: Path, environment: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     package, sets = written(tmp_path / "package", FILES), [tmp_path / "first", tmp_path / "second"]

@@ -141,7 +141,7 @@ def test_in_a_process():
 """
 
 
-def test_a_task_whose_reference_fails_at_another_tier_is_refused() -> None:
+def test_a_task_is_refused_if_its_reference_fails_at_another_tier() -> None:
     """Without control groups, no program starts a process at the weakest tier."""
     skip_unless_offered(Tier.RESTRICTED)
     skip_unless_offered(Tier.USERNS)

@@ -91,7 +91,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("script", "expected"), CHANGES, ids=[script for script, _ in CHANGES])
-def test_a_diff_holds_what_a_command_changed_and_makes_the_same_tree(
+def test_a_diff_has_the_changes_of_a_command_and_makes_the_same_tree(
     workspaces: Workspaces, base: WorkspaceBase, workspace: Workspace, script: str, expected: list[str]
 ) -> None:
     sh(workspace, script)

@@ -16,9 +16,9 @@ from tests.tiers import skip_unless_offered
 from whetstone.core.errors import SandboxUnavailable
 from whetstone.sandbox import (
     Change,
-    Entry,
     RunLimits,
     Tier,
+    TreeEntry,
     Workspace,
     WorkspaceBase,
     WorkspaceDiff,
@@ -85,9 +85,9 @@ def apply(workspace: Workspace, diff: WorkspaceDiff) -> None:
     made = [change for change in diff.changes if change.change is not Change.DELETED]
     for change in made:
         path = shlex.quote(f"./{change.path}")
-        if change.entry is Entry.FOLDER:
+        if change.entry is TreeEntry.FOLDER:
             lines.append(f"rm -f {path}; mkdir {path}")
-        elif change.entry is Entry.LINK:
+        elif change.entry is TreeEntry.LINK:
             lines.append(f"rm -rf {path}; ln -s {shlex.quote(change.target)} {path}")
         else:
             # Not every tier lets a command change modes, so the file is a copy of one with this mode.

@@ -36,11 +36,11 @@ from whetstone.judge.repository.task import RepositoryTask, base_archive, read_t
 from whetstone.sandbox import (
     WORKSPACE_PROFILE,
     EndReason,
-    Entry,
     RunLimits,
     RunResult,
     SandboxFault,
     Tier,
+    TreeEntry,
     Workspace,
     WorkspaceBase,
     WorkspaceDiff,
@@ -185,7 +185,7 @@ def change_of(diff: WorkspaceDiff) -> dict[str, bytes | None]:
     return {
         each.path: None if each.change is Happened.DELETED else each.data
         for each in diff.changes
-        if each.entry is Entry.FILE
+        if each.entry is TreeEntry.FILE
     }
 
 

@@ -187,7 +187,7 @@ class Benchmark(Struct, frozen=True):
     left_out: dict[str, int] = {}
 
 
-class Entry(Struct, frozen=True, forbid_unknown_fields=True):
+class BenchmarkEntry(Struct, frozen=True, forbid_unknown_fields=True):
     """A benchmark of ``benchmarks.toml``. ``source`` is a name in the table of sources, None for any problem
     file.
 
@@ -244,7 +244,7 @@ def check_benchmark(name: str, data: str | None) -> None:
     _find_entry(name, data)
 
 
-def _find_entry(name: str, data: str | None) -> tuple[str, Entry, Variant]:
+def _find_entry(name: str, data: str | None) -> tuple[str, BenchmarkEntry, Variant]:
     base, *words = name.split(":")
     if base not in BENCHMARKS:
         known = ", ".join(BENCHMARKS)
@@ -351,5 +351,5 @@ def _hub_rows(
     return read_rows(hub.download(files)), f"{source.hub_id}@{files.commit}"
 
 
-BENCHMARKS = read_toml("whetstone.evaluate", "benchmarks.toml", dict[str, Entry])
+BENCHMARKS = read_toml("whetstone.evaluate", "benchmarks.toml", dict[str, BenchmarkEntry])
 """All benchmarks by name."""

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from whetstone.sandbox.workspace.base import WorkspaceBase
     from whetstone.sandbox.workspace.changes import (
         Change,
-        Entry,
         PathChange,
         RefusedPath,
+        TreeEntry,
         WorkspaceDiff,
         WorkspaceLimits,
     )
@@ -45,7 +45,6 @@ __all__ = [
     "CallEnd",
     "Change",
     "EndReason",
-    "Entry",
     "LostTime",
     "PathChange",
     "Profile",
@@ -62,6 +61,7 @@ __all__ = [
     "SessionLimits",
     "SessionResult",
     "Tier",
+    "TreeEntry",
     "Workspace",
     "WorkspaceBase",
     "WorkspaceDiff",
@@ -93,7 +93,7 @@ __getattr__ = lazy_names(
         "whetstone.sandbox.workspace.base": ["WorkspaceBase"],
         "whetstone.sandbox.workspace.changes": [
             "Change",
-            "Entry",
+            "TreeEntry",
             "PathChange",
             "RefusedPath",
             "WorkspaceDiff",

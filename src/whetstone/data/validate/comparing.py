@@ -81,7 +81,7 @@ _WITHIN = re.compile(
 )
 
 
-class Tolerance(Struct, frozen=True):
+class StatedTolerance(Struct, frozen=True):
     """An allowed error of printed numbers, absolute or relative; None: not allowed. ``words`` is the
     quotation."""
 
@@ -100,7 +100,7 @@ class _Freedom(Struct, frozen=True):
     several: str = ""
     any_case: str = ""
     any_order: str = ""
-    tolerance: Tolerance | None = None
+    tolerance: StatedTolerance | None = None
 
 
 def freedom_of(statement: str, *, ordered: bool = True) -> _Freedom:
@@ -134,7 +134,7 @@ def _several(sentences: list[str], *, ordered: bool) -> str:
     return ""
 
 
-def _tolerance(sentence: str) -> Tolerance | None:
+def _tolerance(sentence: str) -> StatedTolerance | None:
     bounds: dict[str, float] = {}
     words = ""
     for match in _ERROR.finditer(sentence):
@@ -146,8 +146,8 @@ def _tolerance(sentence: str) -> Tolerance | None:
                 words = words or match[0]
     if not bounds and (match := _WITHIN.search(sentence)):
         power = match["power"] or match["exponent"]
-        return Tolerance(float(f"1e-{power}") if power else float(match["decimal"]), None, match[0])
-    return Tolerance(bounds.get("absolute"), bounds.get("relative"), words) if bounds else None
+        return StatedTolerance(float(f"1e-{power}") if power else float(match["decimal"]), None, match[0])
+    return StatedTolerance(bounds.get("absolute"), bounds.get("relative"), words) if bounds else None
 
 
 # The error that the default comparison allows, absolute or relative, for numbers with a decimal point.
@@ -344,7 +344,7 @@ def _only_decides(problem: Problem) -> bool:
     return False
 
 
-def _stricter(compare: Compare, tolerance: Tolerance) -> bool:
+def _stricter(compare: Compare, tolerance: StatedTolerance) -> bool:
     """Return whether the comparison allows less than the tolerance."""
     if compare.mode.startswith(GRADER_PREFIX):
         return False

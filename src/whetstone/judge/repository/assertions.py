@@ -22,7 +22,7 @@ Tolerance = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class AssertedComparison:
     """An assertion that a value equals an expected one."""
 
     value: ast.expr
@@ -31,7 +31,7 @@ class Comparison:
 
 
 @dataclass
-class Assertion:
+class SealedAssertion:
     """One condition of an assertion. ``opened``: it may only report whether it is true."""
 
     hole: int
@@ -40,7 +40,7 @@ class Assertion:
     tolerance: Tolerance | None = None
     opened: bool = False
 
-    def comparison(self, names: ModuleNames, hidden: frozenset[str]) -> Comparison | None:
+    def comparison(self, names: ModuleNames, hidden: frozenset[str]) -> AssertedComparison | None:
         """Return the comparison with a constant, if ``hidden`` variables are constant; None if it is none."""
         match self.condition:
             case ast.Compare(left, [ast.Eq() | ast.Is()], [right]) if not self.opened:
@@ -49,13 +49,15 @@ class Assertion:
             case _:
                 sides = ()
         for value, expected in sides:
-            found = _approximate(value, expected, names) or Comparison(value, expected, self.tolerance)
+            found = _approximate(value, expected, names) or AssertedComparison(
+                value, expected, self.tolerance
+            )
             if is_constant(found.expected, names, hidden):
                 return found
         return None
 
 
-def _approximate(value: ast.expr, expected: ast.expr, names: ModuleNames) -> Comparison | None:
+def _approximate(value: ast.expr, expected: ast.expr, names: ModuleNames) -> AssertedComparison | None:
     """Return the comparison with ``pytest.approx(…)``; None if it is another one."""
     if not isinstance(expected, ast.Call) or names.meaning(expected.func) != APPROX:
         return None
@@ -67,7 +69,7 @@ def _approximate(value: ast.expr, expected: ast.expr, names: ModuleNames) -> Com
     given = {name: number for name, number in numbers.items() if number is not None}
     # As pytest does: an absolute tolerance alone replaces the relative one.
     relative = given.get("rel", 0.0 if "abs" in given else _RELATIVE)
-    return Comparison(value, options["expected"], (relative, given.get("abs", _ABSOLUTE)))
+    return AssertedComparison(value, options["expected"], (relative, given.get("abs", _ABSOLUTE)))
 
 
 def _number(node: ast.expr) -> float | None:
@@ -114,9 +116,9 @@ def _unittest_condition(
 
 def find_assertions(
     tree: ast.Module, first_hole: int, opened: frozenset[int]
-) -> dict[ast.AST, list[Assertion]]:
+) -> dict[ast.AST, list[SealedAssertion]]:
     """Return the assertions in functions of a module by their statements, numbered from ``first_hole``."""
-    found: dict[ast.AST, list[Assertion]] = {}
+    found: dict[ast.AST, list[SealedAssertion]] = {}
     inside: set[ast.AST] = set()
     holes = count(first_hole)
     for function in ast.walk(tree):  # an outer one before those in it
@@ -125,6 +127,6 @@ def find_assertions(
                 inside.add(node)
                 for condition, tolerance in conditions(node):
                     hole = next(holes)
-                    one = Assertion(hole, condition, function, tolerance, hole in opened)
+                    one = SealedAssertion(hole, condition, function, tolerance, hole in opened)
                     found.setdefault(node, []).append(one)
     return found

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from whetstone.judge.repository.assertions import Assertion
+from whetstone.judge.repository.assertions import SealedAssertion
 from whetstone.judge.repository.constants import FunctionNode, ModuleNames, is_constant
 from whetstone.judge.repository.parameter_tables import ParameterTable
 
@@ -68,7 +68,7 @@ class HiddenNames:
         self,
         tree: ast.Module,
         names: ModuleNames,
-        assertions: Sequence[Assertion],
+        assertions: Sequence[SealedAssertion],
         tables: Mapping[FunctionNode, Sequence[ParameterTable]],
     ) -> None:
         """Find the largest sets of candidates that are constant and that only expected sides read.

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from whetstone.core.syntax import parsing
-from whetstone.judge.repository.assertions import Assertion, Tolerance, find_assertions
+from whetstone.judge.repository.assertions import SealedAssertion, Tolerance, find_assertions
 from whetstone.judge.repository.constants import FunctionNode, ModuleNames
 from whetstone.judge.repository.hidden_names import HiddenNames, assigned
 from whetstone.judge.repository.parameter_tables import ParameterTable, tables_of
@@ -119,7 +119,7 @@ class _Sealer(ast.NodeTransformer):
         finally:
             self._function = outer
 
-    def _observation(self, each: Assertion) -> ast.stmt:
+    def _observation(self, each: SealedAssertion) -> ast.stmt:
         hidden = self._hidden.visible(each.function)
         found = each.comparison(self._names, hidden)
         if found is not None:

@@ -14,7 +14,7 @@ class Change(StrEnum):
     DELETED = "deleted"
 
 
-class Entry(StrEnum):
+class TreeEntry(StrEnum):
     """What a path is, after the change; before it if it was deleted."""
 
     FILE = "file"
@@ -33,7 +33,7 @@ class PathChange:
 
     path: str
     change: Change
-    entry: Entry
+    entry: TreeEntry
     data: bytes = b""
     executable: bool = False
     target: str = ""

@@ -13,16 +13,16 @@ from contextlib import nullcontext
 from whetstone.sandbox.workspace import tree
 from whetstone.sandbox.workspace.changes import (
     Change,
-    Entry,
     PathChange,
     RefusedPath,
+    TreeEntry,
     WorkspaceDiff,
     WorkspaceLimits,
 )
 from whetstone.sandbox.workspace.tree import WorkspaceError
 
 _COMPARED_BYTES = 1 << 20
-_ENTRIES = {stat.S_IFREG: Entry.FILE, stat.S_IFDIR: Entry.FOLDER, stat.S_IFLNK: Entry.LINK}
+_ENTRIES = {stat.S_IFREG: TreeEntry.FILE, stat.S_IFDIR: TreeEntry.FOLDER, stat.S_IFLNK: TreeEntry.LINK}
 _SPECIAL = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
 
@@ -63,7 +63,7 @@ class _Differences:
                     self._delete(base, name, old, path)
             elif stat.S_ISDIR(new.st_mode) and _is_text(name):
                 if not old_folder:
-                    self._add(PathChange(path, _change_from(old), Entry.FOLDER))
+                    self._add(PathChange(path, _change_from(old), TreeEntry.FOLDER))
                 inner_base = tree.folder(name, base) if old_folder else nullcontext(None)
                 with tree.folder(name, top) as inner, inner_base as below:
                     self.compare(inner, below, path + "/", whole or tree.is_opaque(inner), depth + 1)
@@ -89,12 +89,12 @@ class _Differences:
             self._refuse(path, f"it is {_SPECIAL.get(kind, 'a device')}")
         elif not _is_text(name):
             self._refuse(path, "its name is not UTF-8")
-        elif _ENTRIES[kind] is Entry.LINK:
+        elif _ENTRIES[kind] is TreeEntry.LINK:
             target = os.readlink(name, dir_fd=top)
             if not _is_text(target):
                 self._refuse(path, "the target of the link is not UTF-8")
             elif not (same_kind and os.readlink(name, dir_fd=base) == target):
-                self._add(PathChange(path, _change_from(old), Entry.LINK, target=target))
+                self._add(PathChange(path, _change_from(old), TreeEntry.LINK, target=target))
         elif (
             old is None
             or base is None
@@ -103,7 +103,7 @@ class _Differences:
             most = self._limits.diff_bytes - self._bytes + 1
             with tree.readable_file(name, top) as fd, open(fd, "rb", closefd=False) as file:
                 data = file.read(most)
-            self._add(PathChange(path, _change_from(old), Entry.FILE, data, executable))
+            self._add(PathChange(path, _change_from(old), TreeEntry.FILE, data, executable))
 
     def _delete(self, base: int, name: str, old: os.stat_result, path: str) -> None:
         entry = _ENTRIES[stat.S_IFMT(old.st_mode)]
@@ -111,7 +111,7 @@ class _Differences:
             self._add(PathChange(path, Change.DELETED, entry))
         else:
             self._refuse(path, "its name is not UTF-8")
-        if entry is Entry.FOLDER:
+        if entry is TreeEntry.FOLDER:
             self._delete_within(base, name, path)
 
     def _delete_within(self, base: int, name: str, path: str) -> None:
