@@ -22,12 +22,14 @@ PATHS = st.sampled_from(
     ]
 )
 HARD_LINK = "ln '{0}' '{1}'"
+# By way of another folder: what a copy of a folder into itself leaves depends on the order of its files.
+COPY = "c=$(mktemp -d) && cp -r '{0}' $c/x && cp -r $c/x '{1}'"
 OPERATIONS = st.one_of(
     *(
         st.tuples(st.sampled_from([template]), PATHS, PATHS)
         for template in (
             *("rm -rf '{0}'", "mkdir '{0}'", "mkdir -p '{0}'", "echo '{1}' > '{0}'", "echo more >> '{0}'"),
-            *("mv '{0}' '{1}'", "cp -r '{0}' '{1}'", HARD_LINK, "ln -sfn '{1}' '{0}'", "rmdir '{0}'"),
+            *("mv '{0}' '{1}'", COPY, HARD_LINK, "ln -sfn '{1}' '{0}'", "rmdir '{0}'"),
             *("cp tool '{0}'", "cat '{1}' > '{0}'", "rm '{0}'; echo 'read me' > '{0}'"),
         )
     )
