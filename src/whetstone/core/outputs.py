@@ -17,9 +17,8 @@ import stat
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
-from whetstone.core.closing import Closing
 from whetstone.core.errors import UserError
 
 # The option that lets a command replace an existing output.
@@ -203,7 +202,7 @@ def explained(path: str | Path, way_out: str = "") -> Generator[None]:
         raise
 
 
-class LineLog(Closing):
+class LineLog:
     """A file of lines. Each line is appended completely and at once, so that a kill loses no line.
 
     Opening the file removes an incomplete last line, which a killed writer may have left. ``way_out`` is the
@@ -236,6 +235,13 @@ class LineLog(Closing):
     def close(self) -> None:
         """Close the file; every line is already in it."""
         self._file.close()
+
+    # Not by `core/closing.py`: every command loads this module, and needs no other one for it.
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 class LockedLog(LineLog):
