@@ -261,7 +261,7 @@ def _explain(error: Any, fields: Mapping[str, list[str]], name: Callable[[str], 
         word = other if other in known else unknown
         hint = did_you_mean(section + word, [section + field for field in known])
         return f"unknown key {name(key)}{hint}"
-    message = error["msg"].removeprefix("Value error, ").replace("a valid tuple", "a list")
+    message: str = error["msg"].removeprefix("Value error, ").replace("a valid tuple", "a list")
     if error["input"] is None:
         message = _NULL.get(error["type"], message)
     return f"{name(key)}: {message}" if key else message
