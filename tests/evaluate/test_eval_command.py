@@ -107,6 +107,18 @@ def test_several_benchmarks_in_one_run_have_a_folder_each_and_are_compared_by_na
     assert shown["model"]["endpoint"] == f"{server.url}/v1"
 
 
+def test_problems_that_only_an_environment_can_judge_are_refused_before_the_folder_exists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problems = tmp_path / "problems.jsonl"
+    problems.write_text(json.dumps({"id": "m", "statement": "How long?", "tests": {"kind": "none"}}))
+    with serving(Scripted(lambda path, body, before: completion(fenced("print(2)")))) as server:
+        words = f"eval --endpoint {server.url} --benchmark problems --data {problems} --n 1 --workers 1"
+        assert main([*words.split(), "--out", str(tmp_path / "out")]) == 2
+    assert "`environment.kind` of a recipe" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_every_benchmark_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recipes", "--benchmarks"]) == 0
     listed = capsys.readouterr().out

@@ -62,7 +62,10 @@ class Environment(ABC):
         """
 
     def check(self, problem: Problem) -> None:
-        """Raise UserError for a training problem that has no valid episodes. All are checked before a run."""
+        """Raise UserError for a problem that has no valid episodes.
+
+        All training problems are checked before a run, and those without tests before an evaluation.
+        """
         return
 
     def demonstration(self, problem: Problem, rng: random.Random) -> list[tuple[str, str]] | None:

@@ -185,7 +185,8 @@ class SingleTurn(Environment):
         if isinstance(problem.tests, NoTests) and type(self).score is SingleTurn.score:
             raise UserError(
                 f"problem {problem.id!r} has no tests, so no program can be judged; set `environment.kind` "
-                "to an environment that scores answers, or leave the problem out"
+                "of a recipe to an environment that scores answers (`repository` for a task with a code "
+                "base), or leave the problem out"
             )
 
     def program_of(self, problem: Problem, reply: str) -> str | None:

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from whetstone.core.errors import UserError
 from whetstone.core.optional_packages import installed_comparisons, load_grader
-from whetstone.core.problem import Problem
+from whetstone.core.problem import NoTests, Problem
 from whetstone.core.progress import Progress
 from whetstone.environments.environment import Environment
 from whetstone.environments.runner import open_environment
@@ -114,7 +114,7 @@ def measure(
 
     With ``out``, each result is written to the folder ``out/NAME``; an interrupted run is resumed there,
     unless ``restart``. ``workers`` of the judge: 0 means one for each core. ``environment`` has the packages
-    that programs may import; The model is closed at the end. Raises UserError
+    that programs may import. The model is closed at the end. Raises UserError
     for a model that does not answer or a folder with other contents, and SandboxUnavailable below
     ``minimum_tier``.
     """
@@ -154,6 +154,10 @@ class _Measuring:
 
     async def _evaluate(self, task: EvaluationTask, environment: Environment) -> _EvaluationResult:
         problems, plan = task.benchmark.problems, task.plan
+        # Before the folder exists, which keeps the settings of its evaluation.
+        for problem in problems:
+            if isinstance(problem.tests, NoTests):
+                environment.check(problem)
         total = len(problems) * plan.n
         manifest = build_manifest(
             task.benchmark,
