@@ -8,6 +8,7 @@ import random
 import shutil
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from tests.data.source_rows import FIXTURES, SOURCE_FIXTURES, imported, rows_of,
 from whetstone.core.problem import CallTests, StdinTests
 from whetstone.data.files import read_problems, write_problems
 from whetstone.data.sources.opencodereasoning import join
+from whetstone.data.sources.packed import unpack
+from whetstone.data.sources.row_problem import day_of
 from whetstone.data.sources.rows import read_rows
 from whetstone.data.sources.source import Row, SchemaError, import_rows
 from whetstone.data.sources.table import source_named
@@ -126,6 +129,53 @@ def test_solutions_of_other_types_cost_a_row_only_its_references() -> None:
         [problem], decisions = imported("apps", [{**APPS[0], "solutions": solutions}])
         assert not decisions
         assert len(problem.references) == (1 if solutions == '"print(1)"' else 0)
+
+
+@pytest.mark.parametrize(
+    ("date", "day"),
+    [
+        ("2024-03-01T14:30:00", "2024-03-01"),
+        (datetime(2024, 3, 1, 14, 30), "2024-03-01"),
+        (1709303400, "2024-03-01"),
+        (1709303400_000, "2024-03-01"),
+        (1709303400_000_000_000, "2024-03-01"),
+        (-86400, "1969-12-31"),
+        (2**56, "1972-04-13"),
+        (True, ""),
+        (2.5, ""),
+        ("soon", ""),
+        (None, ""),
+    ],
+)
+def test_a_date_is_read_in_the_forms_in_which_tables_are_saved(date: Any, day: str) -> None:
+    assert day_of(date) == day
+    [contest] = rows_of("open-r1-codeforces.jsonl")[:1]
+    [problem], _ = imported("open-r1-codeforces", [{**contest, "contest_start": date}])
+    assert problem.meta.get("contest_date", "") == day
+
+
+def test_decoded_columns_of_livecodebench_are_read_as_their_texts() -> None:
+    for row in rows_of("livecodebench.jsonl"):
+        [found], _ = imported("livecodebench", [row])
+        columns = {"public_test_cases": unpack, "private_test_cases": unpack, "metadata": unpack}
+        decoded = {name: read(row[name], name) for name, read in columns.items()}
+        date = datetime.fromisoformat(row["contest_date"])
+        for other in ({**decoded, "contest_date": date}, {"contest_date": round(date.timestamp() * 1000)}):
+            assert imported("livecodebench", [{**row, **other}]) == ([found], [])
+    with pytest.raises(SchemaError, match="`contest_date` is 'soon', expected a date"):
+        imported("livecodebench", [{**rows_of("livecodebench.jsonl")[0], "contest_date": "soon"}])
+
+
+def test_the_parts_of_a_message_are_its_text() -> None:
+    row = next(row for row in rows_of("verl.jsonl") if isinstance(row["prompt"], list))
+    [found], _ = imported("verl", [row])
+    text: str = row["prompt"][-1]["content"]
+    for parts in ([{"type": "text", "text": text}], [text[:9], {"text": text[9:]}]):
+        prompt = [{"role": "user", "content": parts}]
+        [problem], _ = imported("verl", [{**row, "prompt": prompt}])
+        assert problem.statement == found.statement
+    with pytest.raises(SchemaError, match="column `prompt`"):
+        imported("verl", [{**row, "prompt": [{"role": "user", "content": [{"type": "image"}]}]}])
 
 
 def test_one_row_of_another_schema_is_dropped_and_many_are_an_error() -> None:

@@ -12,7 +12,7 @@ from tests.environments.agents import PROBLEM, Numbered, Played, play, user
 from tests.environments.scripted import TOKENIZER, Says
 from whetstone.core.errors import UserError
 from whetstone.core.settings import Sampling
-from whetstone.environments.prompt import Prompt, render_prompt
+from whetstone.environments.prompt import Prompt, encode_prompt, render_prompt
 from whetstone.environments.replies import EngineReplies
 
 LONG = 1_900_000
@@ -97,3 +97,24 @@ def test_a_refused_prompt_costs_no_more_if_it_is_longer() -> None:
             asyncio.run(replies.begin(PROBLEM, Prompt("a" * length, "", chat=True), seed=0))
         costs.append(tokenizer.encoded)
     assert costs[0] == costs[1]
+
+
+class Framing(Counting):
+    """A tokenizer that writes special tokens before and behind a text."""
+
+    def encode(self, text: str, **more: Any) -> list[int]:
+        inner = TOKENIZER.encode(text, add_special_tokens=False)
+        both = [TOKENIZER.pad_token_id, *inner, TOKENIZER.eos_token_id]
+        return both if more.get("add_special_tokens", True) else inner
+
+
+@pytest.mark.parametrize("ending", ["", TOKENIZER.eos_token])
+def test_plain_text_begins_with_a_special_token_and_is_not_ended_by_the_tokenizer(ending: str) -> None:
+    tokenizer: Any = Framing()
+    prompt = Prompt(f"lorem{ending}", "", chat=False)
+    ids = encode_prompt(prompt, tokenizer)
+    assert ids[:1] == [TOKENIZER.pad_token_id]
+    assert TOKENIZER.decode(ids[1:]).startswith(f"lorem{ending}")
+    assert (ids[-1] == TOKENIZER.eos_token_id) is bool(ending)
+    replies = EngineReplies(Says(lambda *_: ""), tokenizer, Sampling(), max_prompt_tokens=50)  # pyright: ignore
+    assert asyncio.run(replies.begin(PROBLEM, prompt, seed=0))[0] == ids

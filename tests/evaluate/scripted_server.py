@@ -75,7 +75,7 @@ def serving(scripted: Scripted) -> Generator[Scripted]:
         thread.join()
 
 
-def completion(text: str | None, finish: str = "stop", tokens: int = 5, **message: Any) -> Answer:
+def completion(text: str | list[Any] | None, finish: str = "stop", tokens: int = 5, **message: Any) -> Answer:
     """A chat completion."""
     choice = {"message": {"role": "assistant", "content": text, **message}, "finish_reason": finish}
     return 200, {"choices": [choice], "usage": {"completion_tokens": tokens}}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.evaluate.scripted_server import Answer, Scripted, completion, fenced, serving
+from whetstone.core.addresses import may_use_proxy
 from whetstone.core.errors import UserError
 from whetstone.core.problem import CallCase, CallTests, Problem, Program
 from whetstone.core.verdict import CaseJudgement, Judgement, Verdict
@@ -140,6 +141,13 @@ def test_plain_text_goes_to_completions_with_its_prefix(tmp_path: Path) -> None:
         (completion(f"{GOOD}</think>{BAD}"), True, f"<think>{GOOD}</think>{BAD}", "bad = 1\n"),
         (completion(GOOD, "length"), True, f"<think>{GOOD}", None),
         (completion(GOOD, "length"), False, GOOD, "good = 1\n"),
+        (completion([{"type": "text", "text": GOOD}, "x"]), False, f"{GOOD}x", "good = 1\n"),
+        (
+            completion([{"type": "thinking", "thinking": [{"text": BAD}]}, {"text": GOOD}]),
+            False,
+            f"<think>{BAD}</think>{GOOD}",
+            "good = 1\n",
+        ),
     ],
 )
 def test_only_text_after_the_thinking_is_a_solution(
@@ -176,8 +184,11 @@ def test_a_stop_text_that_the_server_took_off_belongs_to_the_reply(tmp_path: Pat
 
 @pytest.mark.parametrize(
     "trouble",
-    [(500, {}), (429, {}), (503, b"<html>"), (200, b"not json"), (200, {"choices": []}), (0, None)],
-    ids=["500", "429", "503", "no JSON", "no choice", "hang-up"],
+    [
+        *[(500, {}), (429, {}), (503, b"<html>"), (200, b"not json"), (200, {"choices": []}), (0, None)],
+        *[completion(BAD, "abort"), completion(BAD, "error"), (200, {"error": {"message": "gone"}})],
+    ],
+    ids=["500", "429", "503", "no JSON", "no choice", "hang-up", "abort", "error", "error with 200"],
 )
 def test_a_passing_failure_is_tried_again_and_leaves_no_trace(trouble: Answer) -> None:
     def answer(path: str, body: dict[str, Any], before: int) -> Answer:
@@ -188,6 +199,43 @@ def test_a_passing_failure_is_tried_again_and_leaves_no_trace(trouble: Answer) -
         result = run(server, problems("a", "b"), settings=patient)
     assert (result.pass_at[1].value, result.shares.failed) == (1.0, 0)
     assert len(server.requests) == 4 + 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((200, {"error": {"message": "no provider"}}), "no provider"),
+        (completion(BAD, "abort"), "gave up a reply"),
+        (completion(5), "not a completion"),  # pyright: ignore[reportArgumentType]
+    ],
+)
+def test_an_answer_that_is_always_without_a_reply_is_quoted(answer: Answer, said: str) -> None:
+    with serving(Scripted(lambda *_: answer)) as server, pytest.raises(UserError, match=said):
+        run(server, problems("a"))
+
+
+def test_variables_for_proxies_do_not_concern_a_server_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with serving(Scripted(lambda *_: completion(GOOD))) as server:
+        assert run(server, problems("a")).pass_at[1].value == 1.0
+    addresses = [
+        "http://10.0.0.7:80/v1",
+        "http://localhost",
+        "http://[::1]:8000",
+        "https://api.example.com/v1",
+    ]
+    assert [may_use_proxy(address) for address in addresses] == [False, False, False, True]
+
+
+def test_a_field_with_null_is_left_out_of_requests() -> None:
+    own = EndpointSettings(timeout_s=20, body={"max_tokens": None, "max_completion_tokens": 9})
+    with serving(Scripted(lambda *_: completion(GOOD))) as server:
+        run(server, problems("a"), settings=own)
+    assert "max_tokens" not in server.requests[0][1]
+    assert server.requests[0][1]["max_completion_tokens"] == 9
 
 
 def test_what_the_server_refuses_of_one_problem_fails_and_counts(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +106,5 @@ def test_a_window_ends_at_the_midnight_that_begins_its_last_day() -> None:
     days = ["2024-07-31T23:59:00", "2024-08-01T00:00:00", "2025-02-01T00:00:00", "2025-02-01T00:00:01"]
     assert [keep({"contest_date": day}) for day in days] == [False, True, True, False]
     assert not keep({"contest_date": "no date"})
+    milliseconds = [round(datetime.fromisoformat(f"{day}+00:00").timestamp() * 1000) for day in days]
+    assert [keep({"contest_date": date}) for date in milliseconds] == [False, True, True, False]

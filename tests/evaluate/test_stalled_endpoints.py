@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.evaluate.test_endpoint_replies import BAD, GOOD, GoodPasses, problems
 from whetstone.core.errors import UserError
-from whetstone.engine.remote.connection import IdleTimeout, IdleWatch, StreamAssembler, StreamBroken
+from whetstone.engine.remote.connection import AnswerBroken, IdleTimeout, IdleWatch, StreamAssembler
 from whetstone.engine.remote.request_policy import RetryPolicy
 from whetstone.engine.remote.server import RemoteServer
 from whetstone.environments.settings import EnvironmentSection
@@ -276,11 +276,22 @@ def test_how_the_bytes_of_a_stream_are_cut_does_not_matter(cuts: list[int]) -> N
     assert completion.body() == {"choices": [choice], "usage": {"completion_tokens": 3}}
 
 
+def test_parts_of_a_streamed_message_are_text_and_thinking() -> None:
+    completion = StreamAssembler()
+    parts = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+        {"type": "text", "text": "x"},
+    ]
+    completion.feed(event(delta={"content": parts}) + event(delta={"content": " = 1"}, finish_reason="stop"))
+    message = {"role": "assistant", "content": "x = 1", "reasoning": "hm"}
+    assert completion.body()["choices"] == [{"message": message, "finish_reason": "stop"}]
+
+
 def test_completions_of_plain_text_are_streamed_as_text() -> None:
     completion = StreamAssembler()
     completion.feed(event(text="a") + event(text="b", finish_reason="length"))
     assert completion.body()["choices"] == [{"text": "ab", "finish_reason": "length"}]
-    with pytest.raises(StreamBroken):
+    with pytest.raises(AnswerBroken):
         StreamAssembler().body()
 
 

@@ -180,8 +180,18 @@ _SHAPES: tuple[_Shape, ...] = (_unchanged, _with_common_roles, _alternating)
 
 def encode_prompt(prompt: Prompt, tokenizer: Tokenizer) -> list[int]:
     """Return the prompt as token ids."""
-    # A chat template contains the special tokens. For plain text the tokenizer adds them.
-    return tokenizer.encode(render_prompt(prompt, tokenizer), add_special_tokens=not prompt.chat)
+    return encode_text(render_prompt(prompt, tokenizer), tokenizer, special=not prompt.chat)
+
+
+def encode_text(text: str, tokenizer: Tokenizer, *, special: bool) -> list[int]:
+    """Return a text to continue as token ids. ``special``: with the tokens before a text, such as BOS.
+
+    A chat template contains the special tokens. For plain text the tokenizer adds them.
+    """
+    ids = tokenizer.encode(text, add_special_tokens=special)
+    # Some tokenizers also add the end of a text, which a model does not continue.
+    adds_end = special and ids[-1:] == [getattr(tokenizer, "eos_token_id", None)]
+    return ids[:-1] if adds_end and not text.endswith(getattr(tokenizer, "eos_token", "")) else ids
 
 
 def check_length(problem: Problem, ids: Sequence[int], most: int) -> None:

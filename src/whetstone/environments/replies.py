@@ -21,6 +21,7 @@ from whetstone.environments.prompt import (
     Tokenizer,
     check_length,
     encode_prompt,
+    encode_text,
     next_turn,
     render_prompt,
 )
@@ -177,9 +178,9 @@ class EngineReplies:
         """Return the tokens of a text. ``check`` raises for a beginning that is already too long."""
         size = _FIRST_PART
         while size < len(text):
-            check(self._tokenizer.encode(text[:size], add_special_tokens=special)[:-_BORDER_TOKENS])
+            check(encode_text(text[:size], self._tokenizer, special=special)[:-_BORDER_TOKENS])
             size *= _PART_FACTOR
-        return self._tokenizer.encode(text, add_special_tokens=special)
+        return encode_text(text, self._tokenizer, special=special)
 
     def _engine_request(self, ids: list[int], params: Sampling, n: int, seed: int) -> GenerationRequest:
         return GenerationRequest(ids, params, n, seed, routing=self._routing, supports=self._supports)

@@ -29,6 +29,7 @@ from whetstone.core.toml_files import read_toml
 from whetstone.data.dataset import is_dataset, load_problems
 from whetstone.data.files import no_problems
 from whetstone.data.sources.downloads import Hub, NoPackage, fetch_package_file
+from whetstone.data.sources.row_problem import moment_of
 from whetstone.data.sources.rows import local_files, read_rows
 from whetstone.data.sources.source import DatasetSource, import_rows
 from whetstone.data.sources.table import source_named
@@ -119,9 +120,8 @@ def _within(row: Row, start: str, end: str) -> bool:
     if "contest_date" not in row:
         # Not a row of LiveCodeBench: its importer reports the error.
         return True
-    try:
-        day = datetime.fromisoformat(str(row["contest_date"])).replace(tzinfo=None)
-    except ValueError:
+    day = moment_of(row["contest_date"])
+    if day is None:
         return False
     # As in LiveCodeBench, both ends are midnights, so a contest later on the last day is outside.
     first, last = (datetime.fromisoformat(text) if text else None for text in (start, end))

@@ -5,11 +5,10 @@ The part of TACO that likaixin verified is a separate source. Its problems have 
 
 from __future__ import annotations
 
-from datetime import date
 from typing import Any
 
 from whetstone.core.problem import Problem
-from whetstone.data.sources.row_problem import limits_of, names_in, row_problem
+from whetstone.data.sources.row_problem import day_of, limits_of, names_in, row_problem
 from whetstone.data.sources.source import ColumnError, DatasetSource, Row, json_of, text_of
 
 
@@ -57,15 +56,7 @@ def _facts(row: Row) -> dict[str, Any]:
         "origin": row.get("source"),
         "tags": names_in(row.get("tags")),
         "skills": names_in(row.get("skill_types")),
-        "contest_date": _day(row.get("date")),
+        "contest_date": day_of(row.get("date")),
         "pictures": int(pictures) if isinstance(pictures, str | int) and str(pictures).isdecimal() else 0,
         **{name: row.get(name) for name in ("time_limit", "memory_limit")},
     }
-
-
-def _day(value: Any) -> str | None:
-    """Return a date of ten characters; None for other values."""
-    try:
-        return date.fromisoformat(str(value)[:10]).isoformat()
-    except ValueError:
-        return None

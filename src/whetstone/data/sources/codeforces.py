@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import Any
 
 from whetstone.core.problem import Problem, PythonChecker, StdinTests
-from whetstone.data.sources.row_problem import known, limits_of
+from whetstone.data.sources.row_problem import day_of, known, limits_of
 from whetstone.data.sources.source import DatasetSource, Row, Skip, case_of, list_of, text_of
 
 # A checker is a script. It gets three files, and prints 1 for a right output.
@@ -72,14 +71,13 @@ def _statement(row: Row) -> str:
 
 
 def _meta(source: DatasetSource, row: Row, own_id: str) -> dict[str, Any]:
-    start, (contest, slash, index) = row.get("contest_start"), own_id.partition("/")
-    day = datetime.datetime.fromtimestamp(start, datetime.UTC).date() if isinstance(start, int) else None
+    contest, slash, index = own_id.partition("/")
     return known(
         licence=source.licence,
         difficulty=row.get("rating"),
         platform="codeforces",
         tags=row.get("tags"),
         official_tests_complete=bool(row.get("official_tests_complete")),
-        contest_date=day.isoformat() if day else None,
+        contest_date=day_of(row.get("contest_start")),
         url=f"https://codeforces.com/contest/{contest}/problem/{index}" if slash else "",
     )

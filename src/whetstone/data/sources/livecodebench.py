@@ -10,8 +10,9 @@ from typing import Any, cast
 
 from whetstone.core.problem import Limits, Problem
 from whetstone.data.sources.packed import unpack
-from whetstone.data.sources.row_problem import known
-from whetstone.data.sources.source import DatasetSource, Row, Skip, json_of, text_of
+from whetstone.data.sources.primeintellect import facts_of
+from whetstone.data.sources.row_problem import day_of, known
+from whetstone.data.sources.source import ColumnError, DatasetSource, Row, Skip, text_of
 from whetstone.data.sources.test_fields import read_tests
 
 # Six seconds a test, and the memory limit that its grader intends.
@@ -22,8 +23,7 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     """Convert a row of LiveCodeBench."""
     public, private = _tests(row, "public_test_cases"), _tests(row, "private_test_cases")
     starter = text_of(row, "starter_code", default="")
-    metadata = json_of(row, "metadata", empty={})
-    function = cast("dict[str, Any]", metadata).get("func_name") if isinstance(metadata, dict) else None
+    function = facts_of(row, "metadata").get("func_name")
     return Problem(
         id=f"{source.name}/{own_id}",
         statement=text_of(row, "question_content"),
@@ -37,14 +37,21 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
             platform=text_of(row, "platform"),
             difficulty=text_of(row, "difficulty", default=""),
             contest=text_of(row, "contest_id", default=""),
-            contest_date=text_of(row, "contest_date")[:10],
+            contest_date=_day(row),
             public_tests=len(public),
         ),
     )
 
 
+def _day(row: Row) -> str:
+    if day := day_of(row.get("contest_date")):
+        return day
+    raise ColumnError("contest_date", repr(row.get("contest_date"))[:40])
+
+
 def _tests(row: Row, column: str) -> list[Any]:
-    value = unpack(text_of(row, column), column)
+    value = row.get(column)
+    value = value if isinstance(value, list) else unpack(text_of(row, column), column)
     if not isinstance(value, list):
         raise Skip("malformed_tests", f"`{column}` is not a list")
     return cast("list[Any]", value)

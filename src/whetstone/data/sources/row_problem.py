@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from whetstone.core.problem import CallTests, Limits, Problem
@@ -13,6 +14,8 @@ from whetstone.data.sources.source import DatasetSource, Skip
 from whetstone.data.sources.test_fields import read_tests
 from whetstone.judge.languages.table import PYTHON
 
+# Seconds until the year 2128. Problems have dates before, and milliseconds are more since 1970.
+_MOST_SECONDS = 5_000_000_000
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 _SECONDS = {"": 1.0, "s": 1.0, "sec": 1.0, "second": 1.0, "ms": 0.001, "millisecond": 0.001}
 _MEGABYTES = {
@@ -42,6 +45,28 @@ def _amount(value: Any, units: dict[str, float]) -> float:
         return 0.0
     unit = found[2].lower()
     return float(found[1]) * units.get(unit, units.get(unit.removesuffix("s"), 0.0))
+
+
+def moment_of(value: Any) -> datetime | None:
+    """Return a date and time: a value of that type, its text, or a number of seconds since 1970 in UTC.
+
+    Programs that write dates as JSON use milliseconds, microseconds or nanoseconds, too. None for other
+    values.
+    """
+    try:
+        if not isinstance(value, int) or isinstance(value, bool):
+            return datetime.fromisoformat(str(value)).replace(tzinfo=None)
+        while abs(value) >= _MOST_SECONDS:
+            value //= 1000
+        return datetime.fromtimestamp(value, UTC).replace(tzinfo=None)
+    except ValueError:
+        return None
+
+
+def day_of(value: Any) -> str:
+    """Return the day of a date as ten characters; empty for other values."""
+    moment = moment_of(value) or moment_of(str(value)[:10])
+    return str(moment.date()) if moment else ""
 
 
 def known(**facts: Any) -> dict[str, Any]:

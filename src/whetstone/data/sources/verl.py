@@ -86,10 +86,16 @@ def user_message(prompt: Any, column: str) -> str:
         return prompt
     messages = cast(list[Any], prompt) if isinstance(prompt, list) else []
     contents = [m.get("content") for m in messages if isinstance(m, dict) and m.get("role") == "user"]
-    if not contents or not isinstance(contents[-1], str):
+    content: Any = contents[-1] if contents else None
+    if isinstance(content, list):
+        # Parts, of which a text may consist as well.
+        parts = cast("list[Any]", content)
+        texts: list[Any] = [part.get("text") if isinstance(part, dict) else part for part in parts]
+        content = "".join(texts) if all(isinstance(text, str) for text in texts) else None
+    if not isinstance(content, str):
         found = "a list without any" if isinstance(prompt, list) else f"a {type(prompt).__name__}"
         raise ColumnError(column, "missing" if prompt is None else found)
-    return contents[-1]
+    return content
 
 
 def _tests(truth: Any, starter: str, programs: list[str]) -> Tests:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 import httpx2
 from msgspec import Struct
 
+from whetstone.core.addresses import may_use_proxy
 from whetstone.core.errors import UserError
 from whetstone.engine.remote.request_policy import RequestPolicy, RetryPolicy
 from whetstone.engine.remote.server import KEY_VARIABLES, RemoteServer, headers
@@ -50,10 +51,15 @@ class _Response(Struct, frozen=True):
     retry_after_s: float | None
 
     def value(self) -> Any:
-        """Return the body as JSON, None if it is empty. Raises ValueError for invalid JSON."""
+        """Return the body as JSON, None if it is empty. Raises ValueError for invalid JSON, and AnswerBroken
+        for an error in place of a completion."""
         if self.streamed is not None:
             return self.streamed
-        return json.loads(self.data) if self.data.strip() else None
+        value = json.loads(self.data) if self.data.strip() else None
+        # Routers answer 200 before they know that the server behind them fails.
+        if isinstance(value, dict) and (error := cast("dict[str, Any]", value).get("error")):
+            raise AnswerBroken(f"an error in the answer: {json.dumps(error)[:300]}")
+        return value
 
     def error_text(self) -> str:
         """Return status and body in one line."""
@@ -61,8 +67,8 @@ class _Response(Struct, frozen=True):
         return f"{self.status} {text[:300]}".strip()
 
 
-class StreamBroken(Exception):
-    """A stream that ended early or contains an error; the message says which."""
+class AnswerBroken(Exception):
+    """An answer that ended early or contains an error; the message says which."""
 
 
 class StreamAssembler:
@@ -81,7 +87,7 @@ class StreamAssembler:
         self._ended = False
 
     def feed(self, data: bytes) -> None:
-        """Process the next bytes. Raises StreamBroken for an error of the server, ValueError for invalid
+        """Process the next bytes. Raises AnswerBroken for an error of the server, ValueError for invalid
         JSON."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
@@ -90,11 +96,11 @@ class StreamAssembler:
                 self._add_event(value.strip())
 
     def body(self) -> dict[str, Any]:
-        """Return the completion after the stream has ended. Raises StreamBroken if the end is missing."""
+        """Return the completion after the stream has ended. Raises AnswerBroken if the end is missing."""
         if self._rest:
             self.feed(b"\n")
         if not self._ended:
-            raise StreamBroken("the stream of a reply ended before the reply did")
+            raise AnswerBroken("the stream of a reply ended before the reply did")
         texts = {name: "".join(parts) for name, parts in self._texts.items()}
         choice = dict(self._choice)
         if "text" in texts:
@@ -111,18 +117,34 @@ class StreamAssembler:
             raise ValueError("an event that is not an object")
         event = cast("dict[str, Any]", event)
         if event.get("error"):
-            raise StreamBroken(f"an error in the stream: {json.dumps(event['error'])[:300]}")
+            raise AnswerBroken(f"an error in the stream: {json.dumps(event['error'])[:300]}")
         if isinstance(event.get("usage"), dict):
             self._usage = event["usage"]
         for choice in event.get("choices") or ():
             if choice.get("index", 0) == 0:
-                delta = choice.get("delta") or {}
+                delta = dict(choice.get("delta") or {})
+                if isinstance(delta.get("content"), list):
+                    delta["content"], delta["reasoning"] = texts_of(delta["content"])
                 pieces = {"text": choice.get("text"), **{name: delta.get(name) for name in _TEXTS}}
                 for name, piece in pieces.items():
                     if isinstance(piece, str):
                         self._texts.setdefault(name, []).append(piece)
                 self._choice |= {name: choice[name] for name in _LAST if choice.get(name) is not None}
                 self._ended = self._ended or choice.get("finish_reason") is not None
+
+
+def texts_of(content: Any) -> tuple[str, str]:
+    """Return the text and the thinking in a message's content: a text, nothing, or parts of these kinds."""
+    if not isinstance(content, list):
+        return content or "", ""
+    text, thinking = "", ""
+    for part in cast("list[Any]", content):
+        if isinstance(part, str):
+            text += part
+        else:
+            text += part.get("text") or ""
+            thinking += texts_of(part.get("thinking"))[0]
+    return text, thinking
 
 
 class IdleTimeout(Exception):
@@ -249,7 +271,7 @@ class EndpointConnection:
                     )
                 if answer.status not in RETRYABLE:
                     raise RequestFailed(problem)
-            except (IdleTimeout, StreamBroken) as error:
+            except (IdleTimeout, AnswerBroken) as error:
                 problem = str(error)
             except httpx2.TransportError as error:
                 problem = f"{type(error).__name__}: {error}".rstrip(": ")
@@ -326,13 +348,19 @@ class EndpointConnection:
             return _Response(answer.status_code, b"".join(held), streamed, _retry_after(answer))
 
 
-@asynccontextmanager
-async def open_connection(server: RemoteServer, policy: RequestPolicy) -> AsyncGenerator[EndpointConnection]:
-    """Open a connection to ``server`` for the block."""
+def http_client(server: RemoteServer, policy: RequestPolicy) -> httpx2.AsyncClient:
+    """Return a client for the requests to one server."""
     limits = httpx2.Limits(max_connections=policy.concurrency)
     # IdleWatch limits the time without data, so httpx only limits the connection.
     timeout = httpx2.Timeout(None, connect=_CONNECT_S)
-    async with httpx2.AsyncClient(headers=headers(), limits=limits, timeout=timeout) as client:
+    proxy = may_use_proxy(server.url)
+    return httpx2.AsyncClient(headers=headers(), limits=limits, timeout=timeout, trust_env=proxy)
+
+
+@asynccontextmanager
+async def open_connection(server: RemoteServer, policy: RequestPolicy) -> AsyncGenerator[EndpointConnection]:
+    """Open a connection to ``server`` for the block."""
+    async with http_client(server, policy) as client:
         yield EndpointConnection(client, server, policy)
 
 

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import httpx2
 from msgspec import Struct
 
+from whetstone.core.addresses import may_use_proxy
 from whetstone.core.errors import UserError, did_you_mean
 
 KEY_VARIABLES = ("WHETSTONE_API_KEY", "OPENAI_API_KEY")
@@ -63,7 +64,8 @@ def probe_server(url: str, model: str | None) -> RemoteServer:
     the model is ambiguous.
     """
     base = base_url(url)
-    with httpx2.Client(headers=headers(), timeout=_PROBE_S, follow_redirects=True) as client:
+    proxy = may_use_proxy(base)
+    with httpx2.Client(headers=headers(), timeout=_PROBE_S, follow_redirects=True, trust_env=proxy) as client:
         listed = {str(entry.get("id")): entry for entry in _models(client, base)}
         if model is None and len(listed) != 1:
             known = f" (it serves {', '.join(sorted(listed)[:20])})" if listed else ""

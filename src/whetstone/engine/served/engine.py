@@ -22,9 +22,9 @@ from whetstone.core.errors import UserError
 from whetstone.core.sample import FinishReason, Routing
 from whetstone.engine.engine import Capabilities, Completion, GenerationRequest, check_request
 from whetstone.engine.memory import return_device_memory
-from whetstone.engine.remote.connection import EndpointConnection, RequestFailed
+from whetstone.engine.remote.connection import EndpointConnection, RequestFailed, http_client
 from whetstone.engine.remote.request_policy import RequestPolicy
-from whetstone.engine.remote.server import RemoteServer, headers
+from whetstone.engine.remote.server import RemoteServer
 from whetstone.engine.served.backend import Generation, ServerBackend, ServerFacts
 from whetstone.engine.served.model_folders import SharedFolder, WeightFiles
 from whetstone.engine.served.process import ServerProcess
@@ -39,8 +39,6 @@ _PAUSE_AGAIN_S = 0.5
 
 # Consecutive failed requests, each after all its tries, after which the server counts as lost.
 _MAX_FAILURES = 8
-
-_CONNECT_S = 30.0
 
 
 class ServedEngine:
@@ -312,7 +310,7 @@ class ServedEngine:
         """Return the connection of this event loop, because its waits belong to one loop."""
         loop = asyncio.get_running_loop()
         if self._connection_of_loop is None or self._connection_of_loop[0] is not loop:
-            client = _client(self._policy)
+            client = http_client(self._server, self._policy)
             self._connection_of_loop = (loop, client, EndpointConnection(client, self._server, self._policy))
         return self._connection_of_loop[2]
 
@@ -400,13 +398,6 @@ def _task_is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _client(manners: RequestPolicy) -> httpx2.AsyncClient:
-    limits = httpx2.Limits(max_connections=manners.concurrency)
-    # IdleWatch limits the time without data.
-    timeout = httpx2.Timeout(None, connect=_CONNECT_S)
-    return httpx2.AsyncClient(headers=headers(), limits=limits, timeout=timeout)
-
-
 def _probe(
     dialect: ServerBackend, server: RemoteServer, manners: RequestPolicy, folder: Path | None
 ) -> ServerFacts:
@@ -414,7 +405,7 @@ def _probe(
     None if it has others."""
 
     async def look() -> ServerFacts:
-        async with _client(manners) as client:
+        async with http_client(server, manners) as client:
             connection = EndpointConnection(client, server, manners)
             try:
                 facts = await dialect.probe(connection)

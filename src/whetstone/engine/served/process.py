@@ -70,7 +70,7 @@ class ServerProcess(Closing):
         """Wait until the address ``health`` answers 200. Raises UserError with the end of the server's
         log."""
         deadline = time.monotonic() + limit_s
-        with httpx2.Client(timeout=5.0) as client:
+        with httpx2.Client(timeout=5.0, trust_env=False) as client:
             while True:
                 self.check()
                 try:

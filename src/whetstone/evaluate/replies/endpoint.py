@@ -15,9 +15,11 @@ from typing import Any
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem
 from whetstone.engine.remote.connection import (
+    AnswerBroken,
     EndpointConnection,
     RequestFailed,
     open_connection,
+    texts_of,
 )
 from whetstone.engine.remote.server import RemoteServer, probe_server
 from whetstone.environments.conversation import Conversation, Reply, ReplyLimits, ToolCall, failed_reply
@@ -35,6 +37,9 @@ from whetstone.environments.turn_barrier import TurnBarrier
 from whetstone.evaluate.plan import SamplingPlan
 from whetstone.evaluate.replies.settings import EndpointSettings
 from whetstone.evaluate.replies.writer import ReplyRequest
+
+# Ends of replies that a server stopped writing. What there is of them is no answer of the model.
+_GIVEN_UP = ("abort", "error")
 
 
 class EndpointModel:
@@ -168,7 +173,8 @@ class EndpointWriter:
             opened = open_connection(self._server, self._settings)
             self._connection = await self._resources.enter_async_context(opened)
         try:
-            return await self._connection.post(*request, lambda answer: self._parse_reply(index, answer))
+            path, body = request[0], {name: value for name, value in request[1].items() if value is not None}
+            return await self._connection.post(path, body, lambda answer: self._parse_reply(index, answer))
         # One failed request is a failed reply. It must not end the evaluation of the others.
         except RequestFailed as error:
             return failed_reply(index, str(error))
@@ -221,10 +227,13 @@ class EndpointWriter:
     def _parse_reply(self, index: int, answer: dict[str, Any]) -> Reply:
         """Return the reply in an answer's body. Raises for a body of another form, as reading it does."""
         choice = answer["choices"][0]
-        cut = choice.get("finish_reason") == "length"
+        end = choice.get("finish_reason")
+        if end in _GIVEN_UP:
+            raise AnswerBroken(f"the server gave up a reply (finish_reason `{end}`)")
+        cut = end == "length"
         message = choice["message"] if "message" in choice else {"content": choice["text"]}
-        content = message.get("content") or ""
-        thinking = message.get("reasoning") or message.get("reasoning_content")
+        content, thinking = texts_of(message.get("content"))
+        thinking = thinking or message.get("reasoning") or message.get("reasoning_content")
         # The stop text belongs to the reply. Servers remove it, and some report which one it was.
         stop = choice.get("stop_reason", choice.get("matched_stop"))
         text = content + (stop if isinstance(stop, str) else "")

@@ -26,7 +26,8 @@ class EndpointSettings(RequestPolicy, frozen=True):
     body: Annotated[
         Mapping[str, Any],
         Flag(
-            'more fields of every request, such as \'{"chat_template_kwargs": {"enable_thinking": false}}\'',
+            'more fields of every request, such as \'{"chat_template_kwargs": {"enable_thinking": false}}\'; '
+            'null leaves a field out, such as \'{"max_tokens": null, "max_completion_tokens": 8192}\'',
             "JSON",
         ),
     ] = {}
