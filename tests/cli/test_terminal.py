@@ -127,7 +127,8 @@ def test_a_terminal_says_at_once_that_torch_is_loading(rank: str, tmp_path: Path
         "main(['recipes'])\n"
     )
     control, terminal = pty.openpty()
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "RANK": rank}
+    # Python 3.13 colours tracebacks.
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "RANK": rank, "PYTHON_COLORS": "0"}
     with subprocess.Popen([sys.executable, "-c", code], stderr=terminal, env=environment) as run:
         os.close(terminal)
         said = b""

@@ -273,6 +273,7 @@ NOT_PYTHON_2 = [
     "try:\n    input = raw_input\nexcept NameError:\n    pass\nprint(input())", "n = int(input())\nprint(n",
     "def xrange(n): return range(n)\nfor i in xrange(3): print(i)", "raw_input = input\nprint(raw_input())",
     "def f(long): return long", "x = (1, '<>')", "def broken(:", "int main() { return 0; }",
+    "try:\n    pass\nexcept (ValueError, e):\n    pass", "try:\n    pass\nexcept KeyError:\n    a, b = 1, 2",
 ]  # fmt: skip
 
 

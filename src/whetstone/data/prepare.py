@@ -115,9 +115,7 @@ class PreparationPlan(ImportSettings):
         dict[SourceName, _SourceFiles],
         Field(min_length=1),
         BeforeValidator(_parse_sources),
-        Flag(
-            "a source, its revision on the hub, and its files if here", "SOURCE[@REV][=PATH]", positional=True
-        ),
+        Flag("a source, its revision on the hub, and its files if here", "SOURCE", positional=True),
     ]
 
     def requests(self) -> list[SourceRequest]:

@@ -89,6 +89,11 @@ def is_python_2(source: str) -> bool:
         match node:
             case ast.BinOp(left=ast.Name(id="print"), op=ast.RShift()):
                 return True
+            # From 3.14 on, `except ValueError, e:` is the pair `except (ValueError, e):`.
+            case ast.ExceptHandler(type=ast.Tuple(elts=[error, ast.Name(id=name)]) as pair) if (
+                name.islower() and pair.col_offset == error.col_offset
+            ):
+                return True
             case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr="iteritems" | "has_key" as name):
                 used.add(name)
             case ast.Name(id=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
