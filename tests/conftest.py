@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import process_mark
 from tests.drawn import draw_cases, draw_tiers
 
 # Timing never decides a test, however busy the machine is.
@@ -72,10 +73,11 @@ class _LeftOut:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the count of the tests that are left out, and end on Ctrl-C even in the background.
+    """Register the plug-ins of the suite, and end on Ctrl-C even in the background.
 
     A shell starts background jobs with SIGINT ignored, and tests of signals would fail there.
     """
+    config.pluginmanager.register(process_mark)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(_LeftOut(), "left-out")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,9 @@ from tests.environments.repositories import (
     SUBMIT,
     NoJudge,
     in_turn_of,
-    only_problem,
     play,
     results_of,
     section,
-    task_set,
     write_set,
 )
 from tests.environments.scripted import TOKENIZER, Says, played
@@ -50,20 +47,9 @@ from whetstone.sandbox import SandboxFault, Tier, Workspace, Workspaces
 pytestmark = pytest.mark.process
 
 
-@pytest.fixture(scope="module")
-def made() -> Iterator[tuple[Path, Path]]:
-    with task_set() as folders:
-        yield folders
-
-
 @pytest.fixture
-def problem(made: tuple[Path, Path]) -> Problem:
-    return only_problem(made[0])
-
-
-@pytest.fixture
-def packages(made: tuple[Path, Path]) -> Path:
-    return made[1]
+def packages(folders: tuple[Path, Path]) -> Path:
+    return folders[1]
 
 
 def bash(command: str) -> str:
@@ -359,8 +345,8 @@ def test_the_smallest_edit_is_one_place_of_the_text(old: str, new: str) -> None:
     assert old.splitlines()[line - 1] == search.splitlines()[0]
 
 
-def test_a_set_of_tasks_has_splits_and_names_its_folder(made: tuple[Path, Path], tmp_path: Path) -> None:
-    [task] = read_tasks(made[0])
+def test_a_set_of_tasks_has_splits_and_names_its_folder(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    [task] = read_tasks(folders[0])
     write_set(tmp_path, [task, replace(task, id="other", meta={"split": "validation"})])
     assert [each.id for each in load_problems(tmp_path)] == ["roman", "other"]
     assert [each.id for each in open_problems(f"{tmp_path}:train")] == ["roman"]
@@ -396,6 +382,6 @@ def test_an_evaluation_plays_the_same_episodes(problem: Problem, packages: Path)
     assert [(one.accepted, one.reward, one.metrics["edits"]) for one in found] == [(True, 1.0, 1.0)]
 
 
-def test_the_base_is_unchanged_by_all_of_this(made: tuple[Path, Path]) -> None:
-    [archive] = (made[0] / "bases").iterdir()
+def test_the_base_is_unchanged_by_all_of_this(folders: tuple[Path, Path]) -> None:
+    [archive] = (folders[0] / "bases").iterdir()
     assert read_base(archive) == BASE

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.environments.agents import Numbered
-from tests.environments.repositories import only_problem, play, section, task_set
+from tests.environments.repositories import only_problem, play, section
 from whetstone.core.errors import UserError
 from whetstone.core.problem import Problem
 from whetstone.core.sample import Sample
@@ -38,29 +37,18 @@ for _ in range(20):
 REPAIR = "sed -i 's/number > value/number >= value/' src/roman/convert.py"
 
 
-@pytest.fixture(scope="module")
-def made() -> Iterator[tuple[Path, Path]]:
-    with task_set() as folders:
-        yield folders
-
-
-@pytest.fixture
-def problem(made: tuple[Path, Path]) -> Problem:
-    return only_problem(made[0])
-
-
-def run_agent(made: tuple[Path, Path], place: Path, source: str, *replies: str, **options: Any) -> Sample:
+def run_agent(folders: tuple[Path, Path], place: Path, source: str, *replies: str, **options: Any) -> Sample:
     """The last sample of an episode of an agent that is a Python program."""
     file = place / "agent.py"
     file.write_text(source)
     said = iter(replies)
     engine = Numbered(lambda text, index: next(said))
     command = [sys.executable, str(file)]
-    settings = section(made[1], kind="repository_agent", command=command, **options)
-    return play(settings, only_problem(made[0]), engine=engine)
+    settings = section(folders[1], kind="repository_agent", command=command, **options)
+    return play(settings, only_problem(folders[0]), engine=engine)
 
 
-def test_an_agent_repairs_a_code_base_through_its_shell(made: tuple[Path, Path], tmp_path: Path) -> None:
+def test_an_agent_repairs_a_code_base_through_its_shell(folders: tuple[Path, Path], tmp_path: Path) -> None:
     replies = [
         "cat README.md; exit 3",
         REPAIR,
@@ -68,7 +56,7 @@ def test_an_agent_repairs_a_code_base_through_its_shell(made: tuple[Path, Path],
         "echo 'é' >&2; kill -9 $$",
         "exit",
     ]
-    sample = run_agent(made, tmp_path, AGENT, *replies)
+    sample = run_agent(folders, tmp_path, AGENT, *replies)
     told = [text for role, text in sample.dialogue if role == "user"]
     assert told[0] == "Roman numerals.\n[exit code 3]\n[3]"
     assert told[1:2] == ["[0]"]
@@ -89,13 +77,13 @@ ENDS: dict[str, tuple[str, list[str], float | None]] = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_what_an_agent_earns(end: str, made: tuple[Path, Path], tmp_path: Path) -> None:
+def test_what_an_agent_earns(end: str, folders: tuple[Path, Path], tmp_path: Path) -> None:
     source, replies, reward = ENDS[end]
-    assert run_agent(made, tmp_path, source, *replies).reward == reward
+    assert run_agent(folders, tmp_path, source, *replies).reward == reward
 
 
 def test_a_failure_of_the_sandbox_gives_no_reward(
-    made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = Workspace.run
 
@@ -106,12 +94,14 @@ def test_a_failure_of_the_sandbox_gives_no_reward(
         return whole(self, argv, **more)
 
     monkeypatch.setattr(Workspace, "run", run)
-    sample = run_agent(made, tmp_path, AGENT, "fail", REPAIR, "exit")
+    sample = run_agent(folders, tmp_path, AGENT, "fail", REPAIR, "exit")
     assert (sample.reward, sample.accepted) == (None, None)
     assert "[125]" in sample.text or any("[125]" in text for _, text in sample.dialogue)
 
 
-def test_the_shell_reads_a_script_and_ends_with_the_episode(made: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_shell_reads_a_script_and_ends_with_the_episode(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
     source = f"""import os, subprocess
 shell = os.environ["WHETSTONE_SHELL"]
 done = subprocess.run([shell], input={REPAIR!r}, text=True)
@@ -120,17 +110,17 @@ assert subprocess.run([shell, "-lc", "exit 7"]).returncode == 7
 assert os.stat(os.path.dirname(shell)).st_mode & 0o77 == 0
 open({str(tmp_path / "shell")!r}, "w").write(shell)
 """
-    sample = run_agent(made, tmp_path, source)
+    sample = run_agent(folders, tmp_path, source)
     shell = (tmp_path / "shell").read_text()
     assert not Path(shell).exists()
     assert sample.reward is None or sample.reward == 1.0
 
 
-def test_wrong_settings_are_refused(problem: Problem, made: tuple[Path, Path]) -> None:
-    environment = section(made[1], kind="repository_agent", command=["no-such-program"]).build()
+def test_wrong_settings_are_refused(problem: Problem, folders: tuple[Path, Path]) -> None:
+    environment = section(folders[1], kind="repository_agent", command=["no-such-program"]).build()
     with pytest.raises(UserError, match="no such program"):
         environment.check(problem)
     with pytest.raises(UserError, match="is no repository task"):
-        section(made[1], kind="repository_agent", command=["sh"]).build().check(
+        section(folders[1], kind="repository_agent", command=["sh"]).build().check(
             Problem("p", "s", problem.tests)
         )

@@ -159,6 +159,7 @@ def test_whetstone_itself_is_shown_to_no_program() -> None:
             environment_named(folder)
 
 
+@pytest.mark.process
 def test_a_folder_without_an_environment_is_refused_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a virtual environment; make one"):
         environment_named(tmp_path)

@@ -203,6 +203,7 @@ WANTED = next(series for series in ("3.12", "3.13") if series != OWN)
 MINOR = int(WANTED[2:])
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
@@ -224,6 +225,7 @@ def test_what_is_no_suitable_interpreter_is_refused_with_the_reason(
         find_python(WANTED)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "wanted", ["3", "3.12.1", "python3.12", "", "3.10", "3.15", "2.7", "/no/such/python"]
 )
@@ -232,6 +234,7 @@ def test_a_version_that_cannot_be_given_is_refused(wanted: str) -> None:
         find_python(wanted)
 
 
+@pytest.mark.process
 def test_interpreters_of_path_pyenv_and_uv_are_found(nothing_installed: Path) -> None:
     root = nothing_installed.parent
     with pytest.raises(UserError) as missing:
@@ -253,6 +256,7 @@ def test_interpreters_of_path_pyenv_and_uv_are_found(nothing_installed: Path) ->
     assert find_python(WANTED).path == "/uv", asked
 
 
+@pytest.mark.process
 def test_an_environment_of_our_own_version_needs_no_python_option(tmp_path: Path) -> None:
     copy = fake_python(tmp_path, "python", described("/copy", *map(int, f"{OWN}.0".split("."))))
     with pytest.raises(UserError, match=r"run in Whetstone's own; leave --python out"):

@@ -26,6 +26,7 @@ from whetstone.run.recipe import load_recipe
 from whetstone.run.start_record import COMMAND_VARIABLE, record_start
 
 
+@pytest.mark.process
 def test_a_start_has_the_command_the_versions_and_the_changes_of_the_shipped_recipe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,6 +43,7 @@ def test_a_start_has_the_command_the_versions_and_the_changes_of_the_shipped_rec
     assert own.settings["trainer.steps"] == (None, 100)
 
 
+@pytest.mark.process
 def test_the_page_is_named_by_its_folder_and_has_recipe_starts_and_notes(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "seed-3", steps=2, name="tiny")
     record_start(folder, load_recipe("tiny"))

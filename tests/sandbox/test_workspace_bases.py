@@ -73,6 +73,7 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", mode: int =
     return made
 
 
+@pytest.mark.process
 def test_equal_trees_are_one_base_whatever_they_come_from(tmp_path: Path) -> None:
     root = tmp_path / "cache"
     source = folder_with(FILES, tmp_path / "source")
@@ -153,6 +154,7 @@ def test_a_base_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             WorkspaceBase.from_archive(tmp_path / "cache", wrong)
 
 
+@pytest.mark.process
 def test_a_commit_that_does_not_exist_is_named(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path / "source")], check=True, timeout=60)
     for commit in ("nothing", "--output=/tmp/x"):
@@ -250,6 +252,7 @@ def test_a_mount_that_fails_for_another_reason_is_no_refusal() -> None:
         assert not isinstance(fault.value, WayRefused)
 
 
+@pytest.mark.process
 def test_ext4_spreads_workspaces_over_the_disk() -> None:
     with folder_for_workspaces() as root, OwnFolder(Store(root)) as own:
         shown = subprocess.run(

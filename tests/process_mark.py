@@ -1,0 +1,87 @@
+"""Tests that start a process or open a connection have the mark ``process``; the others fail if they do.
+
+`make test-fast` runs only the others. A test with the mark ``cost``, or with a fixture that starts a process,
+needs no further mark.
+"""
+
+from __future__ import annotations
+
+import multiprocessing.util
+import os
+import sys
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+_PROCESS_FIXTURES = {"judge", "sandbox", "tier", "server"}
+_EVENTS = {
+    "subprocess.Popen",
+    "os.fork",
+    "os.forkpty",
+    "os.posix_spawn",
+    "os.system",
+    "os.exec",
+    "socket.bind",
+    "socket.connect",
+}
+
+
+class _State:
+    watched = False
+    """Whether a test without the mark is in progress."""
+    event: str | None = None
+    """Its first event that needs the mark."""
+
+
+def needs_processes(item: pytest.Item) -> bool:
+    """Return whether a test may start processes and open connections."""
+    fixtures = set(item.fixturenames) if isinstance(item, pytest.Function) else set[str]()
+    marked = any(item.get_closest_marker(name) is not None for name in ("process", "cost"))
+    return marked or bool(fixtures & _PROCESS_FIXTURES)
+
+
+def _record(event: str) -> None:
+    """Record the event instead of raising: an exception in a thread could make its test wait for ever."""
+    if _State.watched and os.getpid() == _OWN_PID:
+        _State.event = _State.event or event
+
+
+def _watch(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in _EVENTS:
+        _record(event)
+
+
+def _spawn_recorded(*arguments: object, **options: object) -> int:
+    """Record that multiprocessing spawns a process; that call raises no audit event."""
+    _record("multiprocessing")
+    return _spawn(*arguments, **options)
+
+
+_OWN_PID = os.getpid()
+_spawn: Any = multiprocessing.util.spawnv_passfds
+multiprocessing.util.spawnv_passfds = _spawn_recorded
+sys.addaudithook(_watch)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Begin to watch a test without the mark."""
+    _State.watched, _State.event = not needs_processes(item), None
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """Fail a test that did what needs the mark, in its fixtures or itself."""
+    result = yield
+    if _State.event is not None:
+        pytest.fail(f"this test caused {_State.event}; mark it with pytest.mark.process", pytrace=False)
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """End the watch: a fixture of the session may end its processes with any test."""
+    _State.watched = False
+    return (yield)
