@@ -97,14 +97,9 @@ def tasks_of(folder: Path, most: int) -> Iterator[tuple[RepositoryTask, Files]]:
         yield task, read_base(base_archive(folder, task))
 
 
-def change_of(task: RepositoryTask) -> dict[str, bytes | None]:
-    """Return the reference as a change."""
-    return {path: None if text is None else text.encode() for path, text in task.reference.items()}
-
-
 def graded(grader: RepositoryGrader, task: RepositoryTask, base: Files) -> dict[str, float]:
     """Grade the reference; return the seconds, or nothing if it fails."""
-    change = change_of(task)
+    change = task.reference_change()
     cpu, wall = time.process_time(), time.perf_counter()
     judgement = grader.grade(task, base, change)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
@@ -159,7 +154,7 @@ def measure(
         for task, base in tasks:
             if not graded(grader, task, base):
                 continue
-            files = changed_files(base, change_of(task)) | {
+            files = changed_files(base, task.reference_change()) | {
                 path: text.encode() for path, text in task.tests.items()
             }
             files[f"{task.python_path[0]}/whetstone_observer.py".removeprefix("./")] = OBSERVER

@@ -121,6 +121,18 @@ def test_a_change_that_is_too_large_is_refused_and_impossible_names_are_ignored(
         assert {case.verdict for case in found.cases} == {found.verdict}
 
 
+def test_files_that_configure_pytest_cannot_be_replaced_by_folders(
+    graded: tuple[RepositoryGrader, RepositoryTask],
+) -> None:
+    grader, task = graded
+    open_task = msgspec.structs.replace(task, may_change=["."], protected=[])
+    configuration = {"pyproject.toml": b"[tool.pytest.ini_options]\nfilterwarnings = ['error']\n"}
+    removed = {"pyproject.toml/x": b"", "conftest.py/x": b"", "src/conftest.py/x/y": b""}
+    warns = {"src/roman/convert.py": ROMAN.encode() + b"import warnings\nwarnings.warn('old')\n"}
+    assert grader.grade(open_task, {**BASE, **configuration}, {**REFERENCE, **removed}).accepted
+    assert not grader.grade(open_task, {**BASE, **configuration}, {**warns, **removed}).accepted
+
+
 def test_an_unsealed_task_has_no_score() -> None:
     skip_unless_offered(Tier.RESTRICTED)
     with pytest_environment() as folder, RepositoryGrader(str(folder)) as grader:
@@ -158,6 +170,8 @@ def test_a_task_is_refused_if_its_reference_fails_at_another_tier() -> None:
             if refused and not other.grade(task, BASE, REFERENCE).accepted:
                 with pytest.raises(UserError, match="not accepted at isolation tier `restricted`"):
                     other.require_accepted_reference(task, BASE)
+                with pytest.raises(UserError, match="not accepted at isolation tier `restricted`"):
+                    other.grade(task, BASE, {})
             else:
                 other.require_accepted_reference(task, BASE)
 

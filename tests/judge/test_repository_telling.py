@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import date
+import math
+from collections import deque
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from random import Random
@@ -20,10 +22,21 @@ FORMS: dict[str, dict[str, str]] = data_beside(__file__)
 HIDDEN: list[Any] = [
     *(3, -3, 2.5, 3 + 4j, "IV", b"IV", [7], (1, 2, 3), {"a": 5}, {1: 2, 3: 4}, {5}, [[None, "x"]]),
     *(date(2020, 1, 2), Decimal("2.5"), Fraction(7, 2), [0, 1, 0, 0, 1, 1, 0, 1], 10**5000),
+    *(timedelta(days=3), time(0, 7), range(5), deque([7]), deque([0, 1] * 4), math.inf),
 ]
 GUESSED: list[Any] = [
     *(None, True, False, 0, 1, -2, 2.0, 1j, "", " ", "True", "none", "1", b"", [], (), {}, [None], ["", 0]),
-    *([True, True], {"": 1}, [0] * 20, [[], [[]]], ..., bytearray(), Fraction(1)),
+    *([True, True], {"": 1}, [0] * 20, [[], [[]]], ..., bytearray(), Fraction(-3, 2), Decimal("0.00")),
+    *(
+        Decimal("sNaN"),
+        timedelta(0),
+        timedelta(days=1),
+        time(0),
+        range(2),
+        deque(),
+        deque([1]),
+        Fraction(-3, 2),
+    ),
 ]
 
 
@@ -42,6 +55,10 @@ ROWS = [("in", 81), {"key": [4, 5, 6]}]
 def test_gives_93(default=94, *, word="some text"):
     if LIMIT: pytest.fail("the result is 95")
     raise ValueError(f"not {LIMIT} but XCVI")
+
+def test_with_other_types(wanted_fixture):
+    give(date(2021, 3, 4), Decimal("6.50"), timedelta(days=5), keyed_by=37)
+    give(b"bytes", 23, 24, 25).attribute_of.a_result
 '''
 
 
@@ -67,10 +84,54 @@ def test_gives_93(default=94, *, word="some text"):
         ([4, 5, None], False),
         ({"in": 81}, False),
         ({"in": 82}, True),
+        (Decimal(75), False),
+        (Decimal("75.5"), True),
+        (Decimal("6.50"), False),
+        (timedelta(days=5), False),
+        ([timedelta(days=5)], False),
+        (timedelta(days=7), True),
+        (date(2021, 3, 4), False),
+        (datetime(2021, 3, 4), False),
+        (date(2021, 4, 3), True),
+        (bytearray(b"bytes"), False),
+        ("wanted_fixture", False),
+        ("keyed_by", False),
+        ("attribute_of", False),
+        (["bytes", "a_result"], True),
+        ([b"bytes", "a_result"], False),
+        ({"keyed_by": 37}, False),
+        ([b"bytes", 23, 24, 25], False),
+        (deque([b"bytes", 23, 24, 25]), False),
+        ({25, 24, 23, b"bytes"}, False),
+        ([b"bytes", 25, 24, 23], True),
     ],
 )
 def test_a_value_that_the_module_shows_is_not_hidden(value: object, hidden: bool) -> None:
     assert ShownValues([MODULE]).leaves_hidden(value) is hidden
+
+
+@pytest.mark.parametrize(
+    ("value", "tolerance", "hidden"),
+    [
+        (75.001, (0.0, 0.01), False),
+        (75.001, (0.0, 0.0001), True),
+        (80.9, (0.01, 0.0), False),
+        (80.9, (0.0001, 0.0), True),
+        (2.5, (0.0, 0.5), False),
+        ([2.5, 2.25], (0.0, 0.5), False),
+        ([2.5, 90.5], (0.0, 0.5), True),
+        ([4.001, 5.001, 6.001], (0.0, 0.01), False),
+        ([6.001, 5.001, 4.001], (0.0, 0.01), False),
+        ({"key": [4.001]}, (0.0, 0.01), False),
+        (75.0 + 1e-20j, (0.0, 0.01), False),
+        (math.inf, (0.0, 0.01), False),
+        (10**400, (0.1, 0.0), False),
+    ],
+)
+def test_a_value_with_a_shown_number_in_its_tolerance_is_not_hidden(
+    value: object, tolerance: tuple[float, float], hidden: bool
+) -> None:
+    assert ShownValues([MODULE]).leaves_hidden(value, tolerance) is hidden
 
 
 LIMITS = Limits(cpu_s=20.0, memory_mb=512.0, output_mb=16.0)

@@ -289,7 +289,6 @@ class RepositoryWork:
         if not change:
             reason = "nothing was changed that counts"
             return Judgement(Verdict.NO_CODE, [], 0.0, grader.tier.label, reason)
-        grader.require_accepted_reference(self.task, base)
         return grader.grade(self.task, base, change)
 
     async def close(self) -> None:

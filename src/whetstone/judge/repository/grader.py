@@ -86,18 +86,15 @@ class RepositoryGrader(Closing):
             self._opened = opened.pop_all()
 
     def require_accepted_reference(self, task: RepositoryTask, base: Files) -> None:
-        """Grade the reference of a task, once for each task.
+        """Grade the reference of a task, unless it was accepted before.
 
         Its tests were recorded at one isolation tier with one environment of packages. Elsewhere they may
         observe something else, and then no change can pass. Raises UserError if it is not accepted.
         """
         if not task.reference or (task.id, task.base) in self._proven:
             return
-        reference = {path: None if text is None else text.encode() for path, text in task.reference.items()}
-        judgement = self.grade(task, base, reference)
-        if judgement.accepted:
-            self._proven.add((task.id, task.base))
-        elif judgement.verdict is not Verdict.JUDGE_ERROR:
+        judgement = self.grade(task, base, task.reference_change())
+        if judgement.verdict not in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR):
             raise UserError(
                 f"task {task.id}: its own reference is not accepted at isolation tier `{self.tier.label}` in "
                 f"the environment `{self.environment}` ({judgement.verdict}: {judgement.reason}). Use the "
@@ -109,8 +106,9 @@ class RepositoryGrader(Closing):
 
         The cases of the judgement are the tests of ``fail_to_pass`` and then those of ``pass_to_pass``. Its
         reasons name no expected value. A change with too many files or bytes is an OUTPUT_LIMIT. A failure of
-        the sandbox is a JUDGE_ERROR. Raises UserError for a task with another environment, or with one that
-        contains the package under test.
+        the sandbox is a JUDGE_ERROR. Before another change than the reference is refused, the reference is
+        graded. Raises UserError if it is not accepted, and for a task with another environment, or with one
+        that contains the package under test.
         """
         if task.environment != self._name:
             raise UserError(f"task {task.id} needs the environment `{task.environment}`, not `{self._name}`")
@@ -127,6 +125,11 @@ class RepositoryGrader(Closing):
             others = [case for case in cases if case.verdict is not Verdict.ACCEPTED]
             failed = min(others, key=lambda case: case.verdict is Verdict.JUDGE_ERROR, default=None)
             verdict, reason = (failed.verdict, failed.reason) if failed else (Verdict.ACCEPTED, "")
+        is_reference = change == task.reference_change()
+        if verdict is Verdict.ACCEPTED and is_reference:
+            self._proven.add((task.id, task.base))
+        if verdict not in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR) and not is_reference:
+            self.require_accepted_reference(task, base)
         unpaid = verdict is Verdict.JUDGE_ERROR or not task.sealed
         return Judgement(
             verdict,

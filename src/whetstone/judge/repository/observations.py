@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from whetstone.judge.answers.inert import by_key, longest_key, pairs_of, read_one
 from whetstone.judge.repository.assertions import Tolerance
-from whetstone.judge.repository.telling import GUESSED_NUMBERS, ShownValues
+from whetstone.judge.repository.telling import ShownValues
 from whetstone.judge.values import WireError, decode
 
 _LENGTH = struct.Struct("<I")
@@ -139,14 +139,7 @@ class ExpectedObservation(Struct, frozen=True, omit_defaults=True):
 
     def is_hidden(self, shown: ShownValues) -> bool:
         """Return whether those who know what is ``shown`` can neither guess nor read the value."""
-        if self.value is None:
-            return False
-        value = _decoded(self.value)
-        if self.tolerance is not None and any(
-            _close(each, value, self.tolerance) for each in GUESSED_NUMBERS
-        ):
-            return False
-        return shown.leaves_hidden(value)
+        return self.value is not None and shown.leaves_hidden(_decoded(self.value), self.tolerance)
 
 
 @lru_cache(maxsize=10_000)
@@ -212,12 +205,15 @@ class ExpectedTest(Struct, frozen=True):
         )
 
     def is_sealed(self, base: Sequence[TestRun]) -> bool:
-        """Return whether passing needs a telling value that the code did not give before the change.
+        """Return whether passing needs a telling value that code without a solution does not give.
 
-        ``base``: the runs of the test with the base. Without such a value, code can pass by forged reports.
+        ``base``: the runs of the test with the base, and maybe with other such code. Without such a value,
+        code can pass by forged reports.
         """
-        seen = base[0].observations if base else []
         return any(
-            wanted.is_telling and not (number < len(seen) and wanted.matches(seen[number]))
+            wanted.is_telling
+            and not any(
+                number < len(run.observations) and wanted.matches(run.observations[number]) for run in base
+            )
             for number, wanted in enumerate(self.observations)
         )

@@ -26,7 +26,7 @@ _CONFIGURATION = frozenset(
     | {"whetstone_observer.py"}
 )
 _SUFFIXES = (".pth", ".pyc", ".pyo")
-_FOLDERS = frozenset({"__pycache__", ".git", ".pytest_cache"})
+_UNCHANGEABLE = _CONFIGURATION | {"__pycache__", ".git", ".pytest_cache"}
 _Path = Annotated[str, Meta(pattern=r"^(?!/)(?!.*(^|/)\.\.?(/|$))[^\0]+$", max_length=1000)]
 
 
@@ -72,13 +72,17 @@ class RepositoryTask(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         if not is_file_path(path):
             return False
         parts = path.split("/")
-        name = parts[-1]
-        if name in _CONFIGURATION or name.endswith(_SUFFIXES) or not _FOLDERS.isdisjoint(parts):
+        # A folder with the name of a configuration would remove the file of the base.
+        if parts[-1].endswith(_SUFFIXES) or not _UNCHANGEABLE.isdisjoint(parts):
             return False
         closed = (*self.tests, *self.protected)
         if any(is_within(other, path) or is_within(path, other) for other in closed):
             return False
         return any(is_within(path, folder) for folder in self.may_change)
+
+    def reference_change(self) -> dict[str, bytes | None]:
+        """Return the reference as a grader takes a change."""
+        return {path: None if text is None else text.encode() for path, text in self.reference.items()}
 
 
 def is_within(path: str, folder: str) -> bool:

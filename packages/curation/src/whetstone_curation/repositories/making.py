@@ -21,6 +21,7 @@ from whetstone.judge.repository.base import Files, base_name
 from whetstone.judge.repository.grader import RepositoryGrader
 from whetstone.judge.repository.observations import ExpectedTest, TestReport
 from whetstone.judge.repository.task import RepositoryTask
+from whetstone.sandbox import SandboxFault
 from whetstone_curation.repositories.changed_functions import (
     ChangedFunction,
     SourceFunction,
@@ -33,13 +34,13 @@ from whetstone_curation.repositories.package_index import Unsuitable
 from whetstone_curation.repositories.package_tests import PackageTests, RecordedModule, check_environment
 from whetstone_curation.repositories.source_tree import SourceTree
 from whetstone_curation.repositories.statements import ExpectedValues, statement_of
+from whetstone_curation.repositories.trivial_code import FUNCTION, HEADROOM, sealed_tests
 
 # The tests of a task. More of them would make the set large, and decide nothing more.
 MOST_TESTS = 100
 # Functions that are tried for each task wanted.
 _TRIES = 8
-# The tests take at most this part of a task's CPU limit with the reference.
-_HEADROOM = 3
+TRIVIAL = "code that solves nothing gives each telling value of its tests"
 
 
 class PackageRecord(Struct, kw_only=True):
@@ -120,7 +121,7 @@ class TaskMaker:
     def record(self, tree: SourceTree, record: PackageRecord) -> PackageTests:
         """Return the tests that pass every time with a source tree, and count them. Raises Unsuitable."""
         check_environment(tree, self._environment)
-        recording = msgspec.structs.replace(self._limits, cpu_s=self._limits.cpu_s / _HEADROOM)
+        recording = msgspec.structs.replace(self._limits, cpu_s=self._limits.cpu_s / HEADROOM)
         tests = PackageTests(tree, self._grader, recording, self.stopped)
         try:
             tests.record(self._repeats)
@@ -195,7 +196,7 @@ class TaskMaker:
         meta = {
             "kind": version.kind,
             "change": version.change,
-            "function": function.name,
+            FUNCTION: function.name,
             "licence": tree.licence,
         }
         task = RepositoryTask(
@@ -214,19 +215,30 @@ class TaskMaker:
     def graded(self, task: RepositoryTask, tree: SourceTree, base: Files, outcome: Outcome) -> MadeTask:
         """Return a task with its tests and what all tasks of a set share.
 
-        Raises Unsuitable if base and reference are not judged right each time.
+        Raises Unsuitable if code that solves nothing passes, or if base and reference are not judged right
+        each time.
         """
-        fail, passing = [*outcome.sealed, *outcome.forgeable], outcome.passing
-        left_out = max(len(fail) - MOST_TESTS, 0) + max(len(passing) - MOST_TESTS, 0)
         task = msgspec.structs.replace(
             task,
-            fail_to_pass=fail[:MOST_TESTS],
-            pass_to_pass=passing[:MOST_TESTS],
             sealed=True,
             protected=sorted({_test_folder(path) for path in tree.tests}),
             python_path=tree.python_path,
             environment=self._environment.name,
             limits=self._limits,
+        )
+        try:
+            sealed = sealed_tests(self._grader, task, base)
+        except SandboxFault as fault:
+            raise Unsuitable(f"the sandbox failed: {fault}") from None
+        if not sealed:
+            raise Unsuitable(TRIVIAL)
+        first = {test.id for test in sealed}
+        fail = [*sealed, *(test for test in (*outcome.sealed, *outcome.forgeable) if test.id not in first)]
+        left_out = max(len(fail) - MOST_TESTS, 0) + max(len(outcome.passing) - MOST_TESTS, 0)
+        task = msgspec.structs.replace(
+            task,
+            fail_to_pass=fail[:MOST_TESTS],
+            pass_to_pass=outcome.passing[:MOST_TESTS],
             meta={**task.meta, "tests_left_out": str(left_out)},
         )
         try:
@@ -292,9 +304,11 @@ def grading_failure(grader: RepositoryGrader, task: RepositoryTask, base: Files,
 
     The base must fail each test of ``fail_to_pass`` and pass each other one. The reference must pass all.
     """
-    reference = {path: None if text is None else text.encode() for path, text in task.reference.items()}
     number = len(task.fail_to_pass)
     for _ in range(repeats):
+        after = grader.grade(task, base, task.reference_change())
+        if after.verdict is not Verdict.ACCEPTED:
+            return f"the reference is judged {after.verdict.value}"
         before = grader.grade(task, base, {})
         if before.verdict in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR):
             return f"the base is judged {before.verdict.value}"
@@ -303,7 +317,4 @@ def grading_failure(grader: RepositoryGrader, task: RepositoryTask, base: Files,
             return f"the base passes {task.fail_to_pass[passes.index(True)].id} of fail_to_pass"
         if not all(passes[number:]):
             return f"the base fails {task.pass_to_pass[passes[number:].index(False)].id} of pass_to_pass"
-        after = grader.grade(task, base, reference)
-        if after.verdict is not Verdict.ACCEPTED:
-            return f"the reference is judged {after.verdict.value}"
     return ""

@@ -22,6 +22,7 @@ from whetstone.judge.repository.grader import RepositoryGrader
 from whetstone.judge.repository.task import TASKS_FILE, RepositoryTask, base_archive, read_tasks
 from whetstone.sandbox import Tier
 from whetstone_curation.repositories.making import (
+    TRIVIAL,
     MadeTask,
     PackageRecord,
     SetCard,
@@ -30,6 +31,7 @@ from whetstone_curation.repositories.making import (
 )
 from whetstone_curation.repositories.package_index import Unsuitable, fetch_source
 from whetstone_curation.repositories.source_tree import read_distribution, read_local
+from whetstone_curation.repositories.trivial_code import sealed_tests
 
 CARD_FILE, CARD_PAGE = "card.json", "card.md"
 
@@ -246,7 +248,10 @@ def check_set(
         with graders.grader(given) as grader, ThreadPoolExecutor(graders.workers) as pool:
 
             def check(task: RepositoryTask, grader: RepositoryGrader = grader) -> str:
-                return grading_failure(grader, task, read_base(base_archive(folder, task)), graders.repeats)
+                base = read_base(base_archive(folder, task))
+                if task.sealed and not sealed_tests(grader, task, base):
+                    return TRIVIAL
+                return grading_failure(grader, task, base, graders.repeats)
 
             for task, problem in zip(several, pool.map(check, several), strict=True):
                 if problem:
