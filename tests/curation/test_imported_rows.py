@@ -17,7 +17,7 @@ from whetstone.core.verdict import Verdict
 from whetstone.judge.repository.base import read_base
 from whetstone.judge.repository.grader import RepositoryGrader
 from whetstone.judge.repository.task import base_archive, read_tasks
-from whetstone_curation.repositories.imported_rows import FORMATS
+from whetstone_curation.repositories.imported_rows import FORMATS, ImportedRow, read_imported
 
 OLD_TESTS = "from roman import from_roman\n\n\ndef test_from_roman():\n    assert from_roman('MDC') == 1600\n"
 WRONG = {path: data.decode() for path, data in BASE.items()} | {"tests/test_roman.py": OLD_TESTS}
@@ -52,7 +52,7 @@ def clone(folder: Path, *states: Mapping[str, str]) -> list[str]:
     for files in states:
         for name, text in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text)
+            (folder / name).write_text(text, newline="")
         git(folder, "add", "-A")
         git(folder, "commit", "-q", "-m", "state")
         commits.append(git(folder, "rev-parse", "HEAD").strip())
@@ -113,6 +113,12 @@ def test_rows_of_each_format_give_tasks_and_others_are_listed_with_the_reason(
     clones, out = tmp_path / "clones", tmp_path / "set"
     rows = public_rows(clones)
     first = rows["numbers__roman-1"]
+    # Windows writes its line ends into a patch; a set loses those of the files.
+    rows["windows"] = {**first, "instance_id": "windows", "patch": first["patch"].replace("\n", "\r\n")}
+    before, _ = clone(clones / "numbers__windows", _with_windows_ends(WRONG), _with_windows_ends(RIGHT))
+    gone = [*PASSING, "tests/test_gone.py::test_x"]
+    lost = {"repo": "numbers/windows", "base_commit": before, "PASS_TO_PASS": gone}
+    rows["lost"] = {**first, **lost, "instance_id": "lost"}
     cascade = {"instance_id": "c", "golden_patch": first["patch"], "original_prompt": "Repair it."}
     refused: list[tuple[dict[str, Any], str]] = [
         (
@@ -124,16 +130,16 @@ def test_rows_of_each_format_give_tasks_and_others_are_listed_with_the_reason(
         ({**first, "repo": "../roman"}, r"\$.repo"),
         ({**first, "base_commit": "0" * 40}, "git checkout: "),
         ({**first, "base_commit": "--help"}, r"\$.base_commit"),
-        ({**first, "patch": None}, r"`null` - at `\$.patch`; its image swerebench/roman is not read"),
+        ({**first, "patch": None}, "required field `patch`; take rows with the columns of SWE-bench"),
         ({**first, "patch": first["test_patch"]}, "git apply: error: patch failed"),
         ({**first, "patch": OUTSIDE}, "git apply: error: invalid path '../evil.py'"),
         ({**first, "FAIL_TO_PASS": ["TestRoman/one"]}, "no ids of pytest: .*; take rows in Python"),
-        ({**first, "FAIL_TO_PASS": "[not json"}, "Expecting value"),
+        ({**first, "FAIL_TO_PASS": "[not json"}, "`FAIL_TO_PASS` is neither JSON nor Python data"),
         ({**first, "FAIL_TO_PASS": PASSING}, "test_from_roman passes before the patch"),
         ({**first, "FAIL_TO_PASS": ["tests/test_roman.py::test_x"]}, "test_x does not always pass after the"),
         ({**first, "FAIL_TO_PASS": ["tests/test_y.py::test_x"]}, "tests/test_y.py is not there after its"),
         ({**first, "problem_statement": "'MCMXCIV', 'IV', 'I', ['XL', 'XC', 'CD']."}, "the statement hides"),
-        ({"responses_create_params": {"metadata": {"instance_dict": "{"}}}, "Expecting property name"),
+        ({"responses_create_params": {"metadata": {"instance_dict": "{"}}}, "`instance_dict` is neither"),
         (first, "another row has the id numbers__roman-1"),
     ]
     for number, (row, _) in enumerate(refused[:-1]):
@@ -143,9 +149,12 @@ def test_rows_of_each_format_give_tasks_and_others_are_listed_with_the_reason(
     file.write_text("\n".join(map(json.dumps, [*rows.values(), *(row for row, _ in refused)])))
     options = ["--environment", environment, "--repeats", "2", "--cpu-s", "9", "--out", str(out)]
     assert main(["data", "repositories", "import", str(file), "--repositories", str(clones), *options]) == 0
-    assert f"3 tasks; {len(refused)} of {len(refused) + 3} gave none" in capsys.readouterr().out
+    assert (
+        f"{len(rows)} tasks; {len(refused)} of {len(refused) + len(rows)} gave none"
+        in capsys.readouterr().out
+    )
     card = json.loads((out / "card.json").read_bytes())
-    for (row, reason), record in zip(refused, card["packages"][3:], strict=True):
+    for (row, reason), record in zip(refused, card["packages"][len(rows) :], strict=True):
         assert re.search(reason, record["dropped"]), (row, record["dropped"])
     assert card["packages"][0]["licence"] == "MIT License"
 
@@ -162,6 +171,37 @@ def test_rows_of_each_format_give_tasks_and_others_are_listed_with_the_reason(
             reference = {path: text.encode() for path, text in task.reference.items() if text is not None}
             assert grader.grade(task, base, reference).score == 1.0
             assert grader.grade(task, base, {}).verdict is Verdict.WRONG_ANSWER
+
+
+def _with_windows_ends(files: Mapping[str, str]) -> dict[str, str]:
+    return {name: text.replace("\n", "\r\n") if "src" in name else text for name, text in files.items()}
+
+
+@pytest.mark.parametrize(
+    ("columns", "failing", "passing"),
+    [
+        ({"FAIL_TO_PASS": repr(FAILING), "PASS_TO_PASS": repr(PASSING)}, FAILING, PASSING),
+        ({"fail_to_pass": json.dumps(FAILING), "pass_to_pass": PASSING}, FAILING, PASSING),
+        ({"FAIL_TO_PASS": [f"./{FAILING[0]}"], "PASS_TO_PASS": None}, FAILING[:1], []),
+        ({"FAIL_TO_PASS": FAILING, "PASS_TO_PASS": ""}, FAILING, []),
+        ({"FAIL_TO_PASS": FAILING}, FAILING, []),
+        ({"FAIL_TO_PASS": ["t.py::a[1 - 'é'"], "test_patch": None}, ["t.py::a[1 - 'é'"], []),
+        (
+            {"FAIL_TO_PASS": FAILING, "PASS_TO_PASS": ["docs/a.rst::a.rst", "[100%]", *PASSING]},
+            FAILING,
+            PASSING,
+        ),
+    ],
+)
+def test_the_lists_of_tests_are_read_in_the_forms_that_sets_have(
+    columns: dict[str, Any], failing: list[str], passing: list[str], tmp_path: Path
+) -> None:
+    row = {"instance_id": "a", "repo": "a/b", "base_commit": "0" * 40, "problem_statement": "x", "patch": "y"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"test_patch": "z", **row, **columns}))
+    found = read_imported(tmp_path / "rows.jsonl")["a"]
+    assert isinstance(found, ImportedRow), found
+    assert (found.failing, found.passing) == (failing, passing)
+    assert found.test_patch == ("z" if columns.get("test_patch", "") is not None else "")
 
 
 def test_a_set_never_replaces_the_clones_that_it_reads(

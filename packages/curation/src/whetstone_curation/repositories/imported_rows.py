@@ -6,19 +6,20 @@ needed. What the tests observe is recorded here, as for tasks that are made of p
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, cast
 
 import msgspec
 from msgspec import Meta, Struct, field
 
 from whetstone.core.flag import Flag
+from whetstone.data.sources.packed import unpack
 from whetstone.data.sources.rows import local_files, read_rows
+from whetstone.data.sources.source import Skip
 from whetstone.judge.repository.base import base_name
 from whetstone.judge.repository.observations import ExpectedTest
 from whetstone.judge.repository.task import RepositoryTask
@@ -43,7 +44,8 @@ class ImportPlan(SetPlan, frozen=True, kw_only=True):
     repositories: Annotated[str, Flag("the folder with clones, such as psf__requests", "FOLDER")]
 
 
-_Test = Annotated[str, Meta(pattern=r"^[^:\s]+\.py::")]
+_ID = r"^[^:\s]+\.py::"
+_Test = Annotated[str, Meta(pattern=_ID)]
 
 
 class ImportedRow(Struct, frozen=True, kw_only=True):
@@ -54,9 +56,9 @@ class ImportedRow(Struct, frozen=True, kw_only=True):
     base_commit: Annotated[str, Meta(pattern="^([0-9a-f]{7,40}|HEAD)$")]
     problem_statement: Annotated[str, Meta(min_length=1)]
     patch: Annotated[str, Meta(min_length=1)]
-    test_patch: str
     failing: Annotated[list[_Test], Meta(min_length=1)] = field(name="FAIL_TO_PASS")
-    passing: list[_Test] = field(name="PASS_TO_PASS")
+    test_patch: str = ""
+    passing: list[str] = field(name="PASS_TO_PASS", default_factory=list[str])
     license_name: str | None = None
     breaks: bool = False
 
@@ -84,7 +86,7 @@ FORMATS = {
     ),
     "other": Format(frozenset(), (), {}),
 }
-_LISTS = {"FAIL_TO_PASS", "PASS_TO_PASS"}
+_LISTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 
 
 def read_imported(path: Path) -> dict[str, ImportedRow | str]:
@@ -98,20 +100,37 @@ def read_imported(path: Path) -> dict[str, ImportedRow | str]:
         name = place
         try:
             for step in kind.inside:
-                record = msgspec.convert(_decoded(record.get(step)), dict[str, Any])
+                record = msgspec.convert(_unpacked(record.get(step), step), dict[str, Any])
             name = str(record.get("instance_id") or place)
-            lists = {column: _decoded(record[column]) for column in _LISTS & record.keys()}
-            row = msgspec.convert({**record, **lists, **kind.fixed}, ImportedRow)
+            lists = {column: _tests(record, column) for column in _LISTS}
+            fields = {column: value for column, value in (record | lists).items() if value is not None}
+            row = msgspec.convert(fields | kind.fixed, ImportedRow)
         except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
             row = _refusal(str(error), record)
+        except Skip as skip:
+            row = _refusal(skip.detail, record)
         if name in found:
             name, row = place, f"another row has the id {name}"
         found[name] = row
     return found
 
 
-def _decoded(value: object) -> object:
-    return json.loads(value) if isinstance(value, str) else value
+def _unpacked(value: Any, column: str) -> Any:
+    return unpack(value, column) if isinstance(value, str) and value.strip() else value or None
+
+
+def _tests(record: Mapping[str, Any], column: str) -> Any:
+    """Return the tests in a column, whose name may be in small letters. Logs of test runs leave other texts
+    among those that pass, which are left out."""
+    found = _unpacked(record.get(column, record.get(column.lower())), column)
+    if not isinstance(found, list):
+        return found
+    names = [n.removeprefix("./") if isinstance(n, str) else n for n in cast("list[Any]", found)]
+    return names if column == "FAIL_TO_PASS" else [n for n in names if not _is_other(n)]
+
+
+def _is_other(name: object) -> bool:
+    return isinstance(name, str) and re.match(_ID, name) is None
 
 
 def _refusal(error: str, record: Mapping[str, Any]) -> str:
@@ -119,7 +138,7 @@ def _refusal(error: str, record: Mapping[str, Any]) -> str:
     image = record.get("docker_image") or record.get("image_name")
     if "_TO_PASS[" in error:
         return f"its tests have no ids of pytest: {error}; take rows in Python"
-    if image:
+    if image and "base_commit" not in record:
         return f"{error}; its image {image} is not read: take rows with repository, commit and patches"
     return f"{error}; take rows with the columns of SWE-bench"
 
@@ -132,7 +151,8 @@ def make_imported(
         raise Unsuitable(row)
     record.version, record.licence = row.base_commit, row.license_name or ""
     before, after = _trees(row, repositories)
-    modules = dict.fromkeys(map(_module, [*row.failing, *row.passing[:MOST_TESTS]]))
+    there = [name for name in row.passing if _module(name) in after.files]
+    modules = dict.fromkeys(map(_module, [*row.failing, *there[:MOST_TESTS]]))
     if missing := [path for path in modules if path not in after.files]:
         raise Unsuitable(f"{missing[0]} is not there after its patches")
     tests = maker.record(msgspec.structs.replace(after, tests=[*modules]), record)
@@ -197,10 +217,23 @@ def _trees(row: ImportedRow, repositories: Path) -> tuple[SourceTree, SourceTree
         _git(Path(folder), "clone", "-q", "--shared", "--no-checkout", "--", str(clone.resolve()), place.name)
         _git(place, "checkout", "-q", "--detach", row.base_commit)
         for patch in filter(None, (row.test_patch, row.patch if row.breaks else "")):
-            _git(place, "apply", "--whitespace=nowarn", "-", text=patch)
+            _apply(place, patch)
         before = read_local(place)
-        _git(place, "apply", "--whitespace=nowarn", *(["-R"] if row.breaks else []), "-", text=row.patch)
+        _apply(place, row.patch, *(["-R"] if row.breaks else []))
         return before, read_local(place)
+
+
+def _apply(place: Path, patch: str, *options: str) -> None:
+    """Apply a patch, if need be without regard to line ends and spaces: sets lose those of its files, or add
+    those of Windows. Raises Unsuitable."""
+    command = ("apply", "--whitespace=nowarn", *options)
+    try:
+        _git(place, *command, "-", text=patch)
+    except Unsuitable as error:
+        try:
+            _git(place, *command, "--ignore-whitespace", "-", text=patch.replace("\r\n", "\n"))
+        except Unsuitable:
+            raise error from None
 
 
 def _git(place: Path, *arguments: str, text: str = "") -> None:
