@@ -161,6 +161,9 @@ HOSTILE: dict[str, Callable[[int], str]] = {
         "<arg_key>a</arg_key><arg_value><tool_call>f<arg_key>a</arg_key><arg_value></arg_value>",
         "<tool_call>f",
     ),
+    "pairs without an end in one value": repeated(
+        "<tool_call>f<arg_key>a</arg_key><arg_value>", after="</arg_value><arg_key>"
+    ),
     "objects that begin": repeated("{"),
     "objects that begin with a name": repeated('{"'),
     "objects that begin on lines": repeated('{\n"'),

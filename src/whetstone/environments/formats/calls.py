@@ -136,18 +136,20 @@ def _pair_reader(form: CallMarks, marks: Marks, text: str) -> CallReader:
         named = header.match(text, at)
         if named is None or not named[1].strip():
             return None
-        at, pairs, passed = named.end(), list[tuple[str, str]](), list[int]()
+        at, spans, passed = named.end(), list[tuple[str, int, int]](), list[int]()
         while at not in failed and (found := pair.match(text, at)) is not None:
             passed.append(at)
             number = bisect_left(ends, found.end())
             if number == len(ends):
                 break
-            pairs.append((found[1].strip(), marks.plain(text[found.end() : ends[number]])))
+            spans.append((found[1].strip(), found.end(), ends[number]))
             at = ends[number] + 1
         behind = closing.match(text, at)
         if behind is None:
             failed.update(passed)
             return None
+        # Only now: the value of a call without an end may contain all later ones.
+        pairs = [(name, marks.plain(text[begin:end])) for name, begin, end in spans]
         return [_untyped(named[1].strip(), pairs)], behind.end()
 
     return read
