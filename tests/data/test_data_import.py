@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,33 @@ def test_the_other_parts_of_a_problem_are_read_from_their_columns() -> None:
     assert [program.source for program in problem.references] == ["print(1)", "print(0 + 1)"]
     assert (problem.limits.cpu_s, problem.limits.memory_mb) == (9.0, 4096.0)
     assert problem.meta == {"licence": "not stated", "difficulty": "hard", "tags": ["math", "output"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "fact"),
+    [
+        (datetime(2024, 3, 1), "2024-03-01T00:00:00"),
+        (Decimal("1.5"), "1.5"),
+        ({1: None}, {"1": None}),
+        (float("nan"), None),
+        (1500, 1500),
+    ],
+)
+def test_a_fact_of_another_type_costs_no_problem(value: Any, fact: Any) -> None:
+    row = {"s": "Solve it.", "in": ["1"], "out": ["2"], "d": value}
+    (problem,) = import_rows(source_of("inputs=in,outputs=out,difficulty=d"), [("row 1", row)])
+    assert isinstance(problem, Problem), problem
+    assert problem.meta.get("difficulty") == fact
+
+
+def test_after_an_import_without_problems_another_map_can_be_given(tmp_path: Path) -> None:
+    rows, out = tmp_path / "rows.jsonl", str(tmp_path / "set")
+    rows.write_text(json.dumps({"s": "Solve it.", "in": ["1"], "out": ["2"], "other": None}))
+    wrong, right = (f"statement=s,inputs=in,outputs={name}" for name in ("other", "out"))
+    with pytest.raises(UserError, match="gave no problem"):
+        whetstone_data("import", rows, "--map", wrong, "--out", out)
+    assert not list(tmp_path.glob("set*"))
+    assert whetstone_data("import", rows, "--map", right, "--out", out, "--validation", "0") == 0
 
 
 def test_the_first_look_guesses_the_map_by_names_and_values() -> None:

@@ -108,7 +108,12 @@ def run_import(table: ImportedTable, plan: ImportSettings) -> int:
     if table.out and map_file:
         write_file(map_file, [yaml.safe_dump(fields, sort_keys=False, allow_unicode=True).encode()])
         settings = PreparationPlan.model_validate({**plan.model_dump(), "sources": {map_file: {}}})
-        run_prepare(settings, PrepareFiles(out=table.out, replace=table.replace))
+        try:
+            run_prepare(settings, PrepareFiles(out=table.out, replace=table.replace))
+        except UserError:
+            # The same command with another map finds nothing in its way.
+            Path(map_file).unlink()
+            raise
         print(f"{map_file}: the map, a source: whetstone data prepare {map_file} --out DIR")
     return 0
 

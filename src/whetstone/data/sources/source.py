@@ -221,7 +221,10 @@ def _admit(source: DatasetSource, problem: Problem, seen: set[str]) -> Problem |
     try:
         if problem.id in seen:
             raise Skip("duplicate_id", "an earlier row has the same id")
-        problem = _with_storable_tests(problem)
+        # Dates and decimal numbers become text. A missing number of pandas, NaN, differs from itself.
+        facts = cast("Row", msgspec.to_builtins(problem.meta, str_keys=True))
+        meta = {name: fact for name, fact in facts.items() if fact == fact}
+        problem = msgspec.structs.replace(_with_storable_tests(problem), meta=meta)
         _check_problem(problem)
     except Skip as skip:
         return _drop(source, problem.id, skip, "")
