@@ -53,6 +53,29 @@ def test_depth_alone_is_no_failure(judge: Judge, style: str) -> None:
     assert judgement.accepted, judgement
 
 
+_DOWN = "f(self, n):\n        return 0 if n == 0 else 1 + self.f(n - 1)\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "accepted"),
+    [
+        (f"class Solution:\n    def {_DOWN}", True),
+        (f"class Solution:\n    @cache\n    def {_DOWN}", True),
+        (f"import sys\nsys.setrecursionlimit(2000)\nclass Solution:\n    def {_DOWN}", False),
+        ("class Solution:\n    def f(self, n):\n        return self.f(n)\n", False),
+        ("def f(n):\n    return 0 if n == 0 else 1 + f(n - 1)\n", False),
+    ],
+)
+def test_a_class_may_recurse_as_deep_as_at_leetcode(judge: Judge, source: str, accepted: bool) -> None:
+    cases = [{"args": [depth], "expected": depth} for depth in (5000, 20_000)]
+    tests: dict[str, Any] = {"kind": "call", "function": "f", "cases": cases}
+    if "class" in source:
+        tests["class"] = "Solution"
+    judgement = judge.judge({"id": "deep", "statement": "", "tests": tests}, python(source))
+    assert judgement.accepted is accepted, judgement
+    assert accepted or "RecursionError" in judgement.reason
+
+
 @pytest.mark.parametrize(
     ("source", "wanted"),
     [
