@@ -11,7 +11,7 @@ from whetstone.judge.repository.constants import APPROX, FunctionNode, ModuleNam
 
 # Methods of unittest that compare two values.
 _EQUALITIES = frozenset(
-    {"assertDictEqual", "assertEqual", "assertEquals", "assertIs", "assertListEqual"}
+    {"assertDictEqual", "assertEqual", "assertEquals", "assertListEqual"}
     | {"assertMultiLineEqual", "assertSequenceEqual", "assertSetEqual", "assertTupleEqual"}
 )
 # The tolerances of pytest.approx, and the places of assertAlmostEqual.
@@ -43,7 +43,7 @@ class SealedAssertion:
     def comparison(self, names: ModuleNames, hidden: frozenset[str]) -> AssertedComparison | None:
         """Return the comparison with a constant, if ``hidden`` variables are constant; None if it is none."""
         match self.condition:
-            case ast.Compare(left, [ast.Eq() | ast.Is()], [right]) if not self.opened:
+            case ast.Compare(left, [ast.Eq()], [right]) if not self.opened:
                 # The right side is usually the expected one, and both may be constant.
                 sides = ((left, right), (right, left))
             case _:
@@ -104,6 +104,8 @@ def _unittest_condition(
             yield ast.UnaryOp(ast.Not(), value), None
         case "assertIsNone", [value] | [value, _] if not options:
             yield ast.Compare(value, [ast.Is()], [ast.Constant(None)]), None
+        case "assertIs", [value, expected] | [value, expected, _] if not options:
+            yield ast.Compare(value, [ast.Is()], [expected]), None
         case _, [value, expected] | [value, expected, _] if method in _EQUALITIES and not options:
             yield ast.Compare(value, [ast.Eq()], [expected]), None
         case "assertAlmostEqual", [value, expected] if not options.keys() - {"places"}:

@@ -86,7 +86,7 @@ class RepositoryGrader(Closing):
             self._opened = opened.pop_all()
 
     def require_accepted_reference(self, task: RepositoryTask, base: Files) -> None:
-        """Grade the reference of a task, unless it was accepted before.
+        """Grade the reference of a task, once for each task.
 
         Its tests were recorded at one isolation tier with one environment of packages. Elsewhere they may
         observe something else, and then no change can pass. Raises UserError if it is not accepted.
@@ -94,7 +94,9 @@ class RepositoryGrader(Closing):
         if not task.reference or (task.id, task.base) in self._proven:
             return
         judgement = self.grade(task, base, task.reference_change())
-        if judgement.verdict not in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR):
+        if judgement.accepted:
+            self._proven.add((task.id, task.base))
+        elif judgement.verdict is not Verdict.JUDGE_ERROR:
             raise UserError(
                 f"task {task.id}: its own reference is not accepted at isolation tier `{self.tier.label}` in "
                 f"the environment `{self.environment}` ({judgement.verdict}: {judgement.reason}). Use the "
@@ -125,10 +127,8 @@ class RepositoryGrader(Closing):
             others = [case for case in cases if case.verdict is not Verdict.ACCEPTED]
             failed = min(others, key=lambda case: case.verdict is Verdict.JUDGE_ERROR, default=None)
             verdict, reason = (failed.verdict, failed.reason) if failed else (Verdict.ACCEPTED, "")
-        is_reference = change == task.reference_change()
-        if verdict is Verdict.ACCEPTED and is_reference:
-            self._proven.add((task.id, task.base))
-        if verdict not in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR) and not is_reference:
+        is_refused = verdict not in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR)
+        if is_refused and change != task.reference_change():
             self.require_accepted_reference(task, base)
         unpaid = verdict is Verdict.JUDGE_ERROR or not task.sealed
         return Judgement(

@@ -213,7 +213,7 @@ class ExpectedTest(Struct, frozen=True):
         return any(
             wanted.is_telling
             and not any(
-                number < len(run.observations) and wanted.matches(run.observations[number]) for run in base
+                wanted.matches(seen) for run in base for seen in run.observations[number : number + 1]
             )
             for number, wanted in enumerate(self.observations)
         )

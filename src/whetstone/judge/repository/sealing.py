@@ -9,7 +9,7 @@ have to contain the right values.
 The same assertion in a recording reads ``observer.record(0, parse("4"), 4)``. A run with the reference then
 gives the expected values. An expected side is taken out if it is constant, with the variables and the columns
 of ``pytest.mark.parametrize`` that only expected sides read. Every other assertion reports whether it is
-true, which code can forge; ``Expectation.is_sealed`` says for which tests that matters.
+true, which code can forge; ``ExpectedTest.is_sealed`` says for which tests that matters.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ import ast
 import re
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from datetime import date, datetime, time, timedelta
+from datetime import date, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, cast
@@ -37,13 +37,9 @@ _CONTAINERS = (list, tuple, set, frozenset, dict, deque)
 # Sums and differences of larger numbers may not be exact, or not be possible.
 _MOST_REAL = 1 << 1000
 _NUMBERS = (int, float, complex, Decimal, Fraction)
-_PARTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
-    date: lambda v: v.timetuple()[:3],
-    datetime: lambda v: (*v.timetuple()[:6], v.microsecond),
-    time: lambda v: (v.hour, v.minute, v.second, v.microsecond),
-    timedelta: lambda v: (v.days, v.seconds, v.microseconds),
-    range: lambda v: (v.start, v.stop, v.step),
-}
+# Types whose text shows the numbers that they consist of. A datetime is a date.
+_OF_NUMBERS = (date, time, timedelta, range)
+_DIGITS = re.compile(r"\d+")
 # Functions whose arguments are messages to people.
 _MESSAGES = frozenset({"fail", "skip", "skipif", "xfail", "exit", "warn", "print", "subTest"})
 
@@ -151,12 +147,12 @@ def _texts_in(node: ast.AST) -> Iterator[str]:
 
 def _unfolded(value: Any) -> Any:
     """Return the numbers of a date, a duration or a range, without zeros at the end; others as they are."""
-    if type(value) not in _PARTS:
+    if not isinstance(value, _OF_NUMBERS):
         return value
-    parts = _PARTS[type(value)](value)
-    while parts and not parts[-1]:
-        parts = parts[:-1]
-    return parts
+    numbers = list(map(int, _DIGITS.findall(str(cast("object", value)))))
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return numbers
 
 
 def _atoms(value: Any) -> Iterator[Any]:
