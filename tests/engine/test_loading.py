@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -92,6 +93,29 @@ def test_a_model_loads_in_the_requested_dtype(tmp_path: Path, build_model: Build
     save_model(build_model("llama"), tokenizer, tmp_path)
     loaded = load_model(str(tmp_path), dtype="bfloat16", device="cpu")
     assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"temperature": 0.6, "top_p": 0.9},
+        {"do_sample": False, "top_k": 20},
+        {"pad_token_id": -1},
+        {"pad_token_id": -1, "temperature": 0.6, "min_p": 0.1},
+    ],
+)
+def test_a_generation_config_that_transformers_would_not_write_does_not_end_a_run(
+    tmp_path: Path, build_model: Build, tokenizer: Any, fields: dict[str, Any]
+) -> None:
+    save_model(build_model("llama"), tokenizer, tmp_path / "given")
+    file = tmp_path / "given" / "generation_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "eos_token_id": [256, 7], **fields}))
+    loaded = load_model(str(tmp_path / "given"), dtype="float32", device="cpu")
+    save_model(loaded.model, loaded.tokenizer, tmp_path / "saved")
+    saved = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
+    kept = {name: value for name, value in fields.items() if name not in ("do_sample", "pad_token_id")}
+    assert saved.items() >= {"eos_token_id": [256, 7], **kept}.items()
+    assert saved.get("pad_token_id", 0) >= 0
 
 
 def test_gguf_becomes_a_plain_folder_with_the_same_weights(

@@ -89,9 +89,24 @@ def _load_pretrained(name: str, revision: str | None, dtype: torch.dtype) -> tup
         check_architecture(model_config(name, revision=revision))
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
         model = AutoModelForCausalLM.from_pretrained(name, revision=revision, dtype=dtype)
+        _make_savable(model.generation_config)
     except (OSError, ValueError) as error:
         raise load_error(name, error, here=Path(name).is_dir()) from error
     return model, tokenizer
+
+
+def _make_savable(config: GenerationConfig) -> None:
+    """Correct common errors in a generation config, which transformers reads but refuses to write.
+
+    Those are settings of sampling without its switch, and a pad token below 0. Raises ValueError for others.
+    """
+    if (config.pad_token_id or 0) < 0:
+        config.pad_token_id = None
+    try:
+        config.validate(strict=True)
+    except ValueError:
+        config.do_sample = True
+        config.validate(strict=True)
 
 
 def _load_gguf(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:

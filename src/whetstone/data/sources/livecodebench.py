@@ -12,7 +12,7 @@ from whetstone.core.problem import Limits, Problem
 from whetstone.data.sources.packed import unpack
 from whetstone.data.sources.primeintellect import facts_of
 from whetstone.data.sources.row_problem import day_of, known
-from whetstone.data.sources.source import ColumnError, DatasetSource, Row, Skip, text_of
+from whetstone.data.sources.source import DatasetSource, Row, Skip, text_of
 from whetstone.data.sources.test_fields import read_tests
 
 # Six seconds a test, and the memory limit that its grader intends.
@@ -37,16 +37,10 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
             platform=text_of(row, "platform"),
             difficulty=text_of(row, "difficulty", default=""),
             contest=text_of(row, "contest_id", default=""),
-            contest_date=_day(row),
+            contest_date=day_of(row.get("contest_date")),
             public_tests=len(public),
         ),
     )
-
-
-def _day(row: Row) -> str:
-    if day := day_of(row.get("contest_date")):
-        return day
-    raise ColumnError("contest_date", repr(row.get("contest_date"))[:40])
 
 
 def _tests(row: Row, column: str) -> list[Any]:

@@ -139,11 +139,9 @@ def texts_of(content: Any) -> tuple[str, str]:
         return content or "", ""
     text, thinking = "", ""
     for part in cast("list[Any]", content):
-        if isinstance(part, str):
-            text += part
-        else:
-            text += part.get("text") or ""
-            thinking += texts_of(part.get("thinking"))[0]
+        fields = {"text": part} if isinstance(part, str) else part
+        text += fields.get("text") or ""
+        thinking += texts_of(fields.get("thinking"))[0]
     return text, thinking
 
 
@@ -230,7 +228,7 @@ class IdleWatch:
 
 
 class EndpointConnection:
-    """Requests to one server over shared connections. Use :func:`open_connection`."""
+    """Requests to one server over the connections of an :func:`http_client`."""
 
     def __init__(self, client: httpx2.AsyncClient, server: RemoteServer, policy: RequestPolicy) -> None:
         self._client = client
@@ -355,13 +353,6 @@ def http_client(server: RemoteServer, policy: RequestPolicy) -> httpx2.AsyncClie
     timeout = httpx2.Timeout(None, connect=_CONNECT_S)
     proxy = may_use_proxy(server.url)
     return httpx2.AsyncClient(headers=headers(), limits=limits, timeout=timeout, trust_env=proxy)
-
-
-@asynccontextmanager
-async def open_connection(server: RemoteServer, policy: RequestPolicy) -> AsyncGenerator[EndpointConnection]:
-    """Open a connection to ``server`` for the block."""
-    async with http_client(server, policy) as client:
-        yield EndpointConnection(client, server, policy)
 
 
 def _without_stream(body: dict[str, Any]) -> dict[str, Any]:

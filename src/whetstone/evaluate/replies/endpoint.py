@@ -18,7 +18,7 @@ from whetstone.engine.remote.connection import (
     AnswerBroken,
     EndpointConnection,
     RequestFailed,
-    open_connection,
+    http_client,
     texts_of,
 )
 from whetstone.engine.remote.server import RemoteServer, probe_server
@@ -170,8 +170,9 @@ class EndpointWriter:
     async def _post(self, request: tuple[str, dict[str, Any]], index: int) -> Reply:
         """Request one reply, with retries. Raises UserError for an error that every request would have."""
         if self._connection is None:
-            opened = open_connection(self._server, self._settings)
-            self._connection = await self._resources.enter_async_context(opened)
+            client = http_client(self._server, self._settings)
+            await self._resources.enter_async_context(client)
+            self._connection = EndpointConnection(client, self._server, self._settings)
         try:
             path, body = request[0], {name: value for name, value in request[1].items() if value is not None}
             return await self._connection.post(path, body, lambda answer: self._parse_reply(index, answer))
