@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from whetstone.core.errors import UserError
-from whetstone.core.problem import Problem, StdinCase, StdinTests
+from whetstone.core.problem import Limits, Problem, StdinCase, StdinTests
 from whetstone.integrations import verl
 from whetstone.integrations.openrlhf import RewardFunction
 from whetstone.integrations.rewards import Rewards
@@ -82,6 +83,16 @@ def test_a_reply_or_content_of_another_type_is_a_user_error() -> None:
 )
 def test_a_problem_is_read_from_every_kind_of_text(text: str | bytes) -> None:
     assert problem_of(text).id == "t/add"
+
+
+def test_nulls_that_a_table_adds_to_an_object_are_no_fields() -> None:
+    plain = json.loads(TEXT)
+    padded = {**dict.fromkeys(Problem.__struct_fields__), **plain}
+    padded["tests"] = {"asserts": None, "class": None, "result": None, **plain["tests"]}
+    padded["limits"] = {"cpu_s": None, "memory_mb": 64.0}
+    found = problem_of(padded)
+    assert found.tests == problem_of(TEXT).tests
+    assert (found.limits.cpu_s, found.limits.memory_mb) == (Limits().cpu_s, 64.0)
 
 
 def test_a_problem_may_have_integers_of_thousands_of_digits() -> None:

@@ -35,8 +35,14 @@ def problem_of(value: object) -> Problem:
     if isinstance(value, Problem):
         return value
     if isinstance(value, Mapping):
-        return problem_from(dict(cast("Mapping[str, Any]", value)))
+        return problem_from(_without_nulls(cast("Mapping[str, Any]", value)))
     raise UserError(f"the problem of a reply is a {type(value).__name__}; {_WHOLE_PROBLEM}")
+
+
+def _without_nulls(fields: Mapping[str, Any]) -> dict[str, Any]:
+    # A table fills the fields of objects that a row lacks with null.
+    present = {name: value for name, value in fields.items() if value is not None}
+    return {name: _without_nulls(v) if isinstance(v, Mapping) else v for name, v in present.items()}
 
 
 @lru_cache(_REMEMBERED)

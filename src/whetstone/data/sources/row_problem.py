@@ -50,8 +50,7 @@ def _amount(value: Any, units: dict[str, float]) -> float:
 def moment_of(value: Any) -> datetime | None:
     """Return a date and time: a value of that type, its text, or a number of seconds since 1970 in UTC.
 
-    Programs that write dates as JSON use milliseconds, microseconds or nanoseconds, too. None for other
-    values.
+    Programs that write JSON use milliseconds, microseconds or nanoseconds, too. None for other values.
     """
     try:
         if not isinstance(value, int) or isinstance(value, bool):

@@ -38,9 +38,6 @@ from whetstone.evaluate.plan import SamplingPlan
 from whetstone.evaluate.replies.settings import EndpointSettings
 from whetstone.evaluate.replies.writer import ReplyRequest
 
-# Ends of replies that a server stopped writing. What there is of them is no answer of the model.
-_GIVEN_UP = ("abort", "error")
-
 
 class EndpointModel:
     """An OpenAI-compatible endpoint as a model. The constructor asks the server for its model.
@@ -229,7 +226,8 @@ class EndpointWriter:
         """Return the reply in an answer's body. Raises for a body of another form, as reading it does."""
         choice = answer["choices"][0]
         end = choice.get("finish_reason")
-        if end in _GIVEN_UP:
+        if end in ("abort", "error"):
+            # What there is of the reply is no answer of the model.
             raise AnswerBroken(f"the server gave up a reply (finish_reason `{end}`)")
         cut = end == "length"
         message = choice["message"] if "message" in choice else {"content": choice["text"]}
