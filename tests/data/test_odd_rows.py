@@ -164,6 +164,13 @@ def test_decoded_columns_of_livecodebench_are_read_as_their_texts() -> None:
             assert imported("livecodebench", [{**row, **other}]) == ([found], [])
 
 
+@pytest.mark.parametrize(("source", "column"), [("apps", "question"), ("livecodebench", "question_content")])
+def test_a_row_without_a_statement_is_no_problem(source: str, column: str) -> None:
+    problems, [dropped] = imported(source, [{**rows_of(f"{source}.jsonl")[0], column: " \n"}])
+    assert not problems
+    assert (dropped.reason, dropped.detail) == ("no_statement", "rows, row 1: the statement is empty")
+
+
 def test_the_parts_of_a_message_are_its_text() -> None:
     row = next(row for row in rows_of("verl.jsonl") if isinstance(row["prompt"], list))
     [found], _ = imported("verl", [row])

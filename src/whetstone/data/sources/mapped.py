@@ -34,8 +34,6 @@ def convert(source: DatasetSource, row: Row, own_id: str) -> Problem:
     if None in cast("dict[Any, Any]", row):
         raise Skip("more_cells", "the row has more cells than columns; a cell with a comma needs quotes")
     statement = user_message(value_at(row, columns.statement) or "", columns.statement)
-    if not statement.strip():
-        raise Skip("no_statement", f"`{columns.statement}` is empty")
     starter, solutions = _text(row, columns.starter), _solutions(row, columns)
     tags = value_at(row, columns.tags)
     listed = [tag.strip() for tag in tags.split(",")] if isinstance(tags, str) else []

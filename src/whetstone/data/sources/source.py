@@ -164,6 +164,8 @@ def import_rows(
         try:
             _check_columns(source, row)
             problem = source.convert(source, row, own_id)
+            if not problem.statement.strip():
+                raise Skip("no_statement", "the statement is empty")
             if isinstance(problem.tests, CallTests):
                 problem = with_stated_comparison(problem)[0]
             if split:
