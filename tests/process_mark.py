@@ -1,7 +1,7 @@
 """Tests that start a process or open a connection have the mark ``process``; the others fail if they do.
 
-`make test-fast` runs only the others. A test with the mark ``cost``, or with a fixture that starts a process,
-needs no further mark.
+`make test-fast` runs only the others. A test with a fixture that starts a process needs no mark, and neither
+does one that `make test-fast` leaves out for another reason.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+_LEFT_OUT = ("process", "cost", "extended", "slow", "integration")
 _PROCESS_FIXTURES = {"judge", "sandbox", "tier", "server"}
 _EVENTS = {
     "subprocess.Popen",
@@ -35,9 +36,9 @@ class _State:
 
 
 def needs_processes(item: pytest.Item) -> bool:
-    """Return whether a test may start processes and open connections."""
+    """Return whether `make test-fast` leaves a test out, which then may start processes."""
     fixtures = set(item.fixturenames) if isinstance(item, pytest.Function) else set[str]()
-    marked = any(item.get_closest_marker(name) is not None for name in ("process", "cost"))
+    marked = any(item.get_closest_marker(name) is not None for name in _LEFT_OUT)
     return marked or bool(fixtures & _PROCESS_FIXTURES)
 
 

@@ -289,6 +289,7 @@ def test_a_run_trains_evaluates_and_reports(
     assert "calls_calculator" in page
 
 
+@pytest.mark.process
 def test_a_warm_up_needs_demonstrations(
     sets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,6 +83,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("words", REFUSED)
 def test_an_impossible_flow_is_refused_before_anything_is_written(
     words: Any,
@@ -99,6 +100,7 @@ def test_an_impossible_flow_is_refused_before_anything_is_written(
     assert not out.exists()
 
 
+@pytest.mark.process
 def test_an_address_without_a_token_is_refused_before_the_data_are_built(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

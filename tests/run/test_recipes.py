@@ -21,6 +21,7 @@ WRONG = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.drawn(6)
 @pytest.mark.parametrize("file", RECIPES, ids=lambda file: file.stem)
 def test_a_recipe_that_ships_is_whole(

@@ -113,6 +113,7 @@ def test_a_warm_up_for_another_environment_is_noted(override: str, said: str) ->
     assert said in warmup_note(recipe, micro())
 
 
+@pytest.mark.process
 def test_a_warm_up_for_other_problems_is_noted_before_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -132,6 +132,7 @@ def test_a_job_is_saved_before_its_limit_and_continues_in_the_next_allocation(
     assert max(json.loads(line)["step"] for line in (out / "metrics.jsonl").open(encoding="utf-8")) == 5
 
 
+@pytest.mark.process
 @pytest.mark.skipif(BASH is None, reason="needs bash")
 def test_a_run_that_fails_is_not_put_into_the_queue_again(tmp_path: Path) -> None:
     with Job(tmp_path, tmp_path / "missing.yaml", tmp_path / "run", 1) as job:

@@ -70,6 +70,7 @@ def test_the_named_layer_is_the_one_that_stops_the_cheat(tier: str) -> None:
             assert re.search(signs[layer], judgement.cases[0].reason), (cheat.title, judgement)
 
 
+@pytest.mark.process
 def test_a_tour_tells_its_story_and_runs_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "tour"
     for _ in range(2):
