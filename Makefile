@@ -119,7 +119,7 @@ tier: $(VENV)/.test
 	$(BIN)/whetstone exam self --tier $(TIER) --sections programs --items 400
 
 # The version is in src/whetstone/__init__.py, packages/*/pyproject.toml and CITATION.cff.
-PYTHONS ?= 3.11 3.12 3.13
+PYTHONS ?= 3.11 3.12 3.13 3.14
 # The address to which the links of the description on an index lead.
 REPOSITORY ?=
 

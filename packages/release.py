@@ -1,6 +1,6 @@
 """Builds all distributions, checks them in clean environments, and dates the section of the changelog.
 
-    python packages/release.py --repository ADDRESS --out dist --pythons 3.11 3.12 3.13 [--no-date]
+    python packages/release.py --repository ADDRESS --out dist --pythons 3.11 3.12 3.13 3.14 [--no-date]
 
 Each sdist and wheel is installed without torch into a fresh environment of every Python that exists. There
 the judge is imported, two programs are judged, and shipped recipes and problems are read. The section of
@@ -51,7 +51,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the built files")
-    parser.add_argument("--pythons", nargs="+", default=["3.11", "3.12", "3.13"], metavar="VERSION | PATH")
+    parser.add_argument(
+        "--pythons", nargs="+", default=["3.11", "3.12", "3.13", "3.14"], metavar="VERSION | PATH"
+    )
     parser.add_argument("--repository", help="address of the repository, for the links of the description")
     parser.add_argument("--no-date", action="store_true", help="leave the changelog as it is")
     args = parser.parse_args()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -275,6 +276,8 @@ def test_a_body_that_is_too_large_or_too_deep_is_refused_and_others_go_on() -> N
                 b'{"messages": [{"role": "user", "content": "\\ud800"}]}': "the body",
                 chat(*[user("a")] * 3000): "`messages`",
             }
+            if sys.version_info >= (3, 14):  # which reads it, and nobody asks for `x`
+                del bodies[chat(user("a"))[:-1] + b', "x": ' + nested + b"}"]
             for body, words in bodies.items():
                 status, said, _ = await post(one, body)
                 assert status == 400, words

@@ -387,7 +387,10 @@ def test_twin_as_many_calls_as_allowed_run(judge: SharedJudge) -> None:
 def test_deeply_nested_arguments_are_an_error_of_the_call(judge: SharedJudge) -> None:
     deep = f'<tool_call>{{"name": "python", "arguments": {{"code": {"[" * 50_000}'
     sample = play(judge, deep, f"{deep}{']' * 50_000}}}}}</tool_call>", CHEAT)
-    assert results(sample) == ["error: the call cannot be read: it is nested too deeply"] * 2
+    cut, whole = results(sample)
+    # Python 3.14 reads so far that it sees the missing end.
+    assert cut.startswith("error: the call cannot be read: ")
+    assert whole == "error: the call cannot be read: it is nested too deeply"
     assert sample.reward == 0.0
 
 

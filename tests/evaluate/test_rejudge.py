@@ -39,7 +39,9 @@ ROW = {
 FENCED = "```python\n{}\n```"
 REPLIES = [
     FENCED.format("def last(xs):\n    return xs[-1]"),
-    FENCED.format("def last(xs: List[int]):\n    return xs[-1]"),  # the import stands in the prompt alone
+    FENCED.format(
+        "Xs = List[int]\n\n\ndef last(xs: Xs):\n    return xs[-1]"
+    ),  # the import stands in the prompt alone
     FENCED.format("import functools\n@functools.wraps(len)\ndef last(xs):\n    return xs[-1]"),
     FENCED.format("def last(xs):\n    return xs[1]"),
 ]

@@ -139,7 +139,8 @@ def test_a_pool_of_processes_computes(run: Runner) -> None:
         "import multiprocessing\n"
         "def square(x): return x * x\n"
         "if __name__ == '__main__':\n"
-        "    with multiprocessing.Pool(3) as pool: print(sum(pool.map(square, range(1000))))"
+        "    pool = multiprocessing.get_context('fork').Pool(3)\n"
+        "    with pool: print(sum(pool.map(square, range(1000))))"
     )
     result = run(source)
     assert (result.exit_code, result.stdout) == (0, b"332833500\n"), result.stderr
