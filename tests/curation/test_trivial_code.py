@@ -10,7 +10,7 @@ import pytest
 from tests.judge.repository_tasks import make_task, pytest_environment
 from whetstone.judge.repository.grader import RepositoryGrader
 from whetstone.judge.repository.task import RepositoryTask
-from whetstone_curation.repositories.trivial_code import FUNCTION, sealed_tests
+from whetstone_curation.repositories.trivial_code import sealed_tests
 
 PATH, TESTS = "src/barrels.py", "tests/test_barrels.py"
 SPELL = "def spell(number): return f'barrel {number * 7}'\n"
@@ -31,6 +31,17 @@ ROWS: dict[str, tuple[str, str, bool]] = {
         "with pytest.raises(ValueError, match='4'):\n        solve(4)\n    assert spell(11) == 'barrel 77'",
         False,
     ),
+    "own_exception": (
+        "raise ValueError(given * 9)",
+        "with pytest.raises(ValueError) as caught:\n        solve(11)\n    assert caught.value.args == (99,)",
+        True,
+    ),
+    "exception_of_other_code": (
+        "return given > 3",
+        "with pytest.raises(AttributeError) as caught:\n        spell('').solve\n"
+        "    assert str(caught.value).split()[4] == 'attribute'\n    assert solve(4)",
+        False,
+    ),
     "unread_result": (
         "return given * 9",
         "result = solve(4)\n    assert spell(11) == 'barrel 77'",
@@ -47,13 +58,11 @@ ROWS: dict[str, tuple[str, str, bool]] = {
 }
 
 
-def code(solved: bool) -> bytes:
-    parts = [SPELL, "class Cellar:\n    def method(self, given): BODY\n"]
-    parts += [f"def {name}(given): BODY\n" for name in ROWS if "." not in name]
-    bodies = [ROWS["Cellar.method"][0], *(body for name, (body, _, _) in ROWS.items() if "." not in name)]
-    for body in bodies:
-        place = next(number for number, part in enumerate(parts) if "BODY" in part)
-        parts[place] = parts[place].replace("BODY", body if solved else "raise NotImplementedError")
+def code(*solved: str) -> bytes:
+    """Return the module, in which these functions have their right body."""
+    bodies = {name: row[0] if name in solved else "raise NotImplementedError" for name, row in ROWS.items()}
+    parts = [SPELL, f"class Cellar:\n    def method(self, given): {bodies.pop('Cellar.method')}\n"]
+    parts += [f"def {name}(given): {body}\n" for name, body in bodies.items()]
     return "".join(parts).encode()
 
 
@@ -64,7 +73,7 @@ def made() -> Generator[tuple[RepositoryGrader, RepositoryTask]]:
         parts.append(f"def test_{name.replace('.', '_')}():\n    {test.replace('solve', name)}\n")
     with pytest_environment() as folder, RepositoryGrader(str(folder)) as grader:
         tests = {TESTS: "".join(parts)}
-        yield grader, make_task(grader, {PATH: code(False)}, {PATH: code(True)}, tests, ["src"])
+        yield grader, make_task(grader, {PATH: code()}, {PATH: code(*ROWS)}, tests, ["src"])
 
 
 @pytest.mark.process
@@ -75,7 +84,7 @@ def test_a_test_that_trivial_code_passes_is_not_sealed(
     grader, task = made
     test = next(each for each in task.fail_to_pass if each.id.endswith(f"test_{name.replace('.', '_')}"))
     one = msgspec.structs.replace(
-        task, fail_to_pass=[test], reference={PATH: code(True).decode()}, meta={FUNCTION: name}
+        task, fail_to_pass=[test], reference={PATH: code(name).decode(), "README.md": "no code"}
     )
     assert test.is_sealed(())
-    assert bool(sealed_tests(grader, one, {PATH: code(False)})) is ROWS[name][2]
+    assert bool(sealed_tests(grader, one, {PATH: code(), "README.md": b"a code base"})) is ROWS[name][2]

@@ -128,6 +128,7 @@ def test_files_that_configure_pytest_cannot_be_replaced_by_folders(
     open_task = msgspec.structs.replace(task, may_change=["."], protected=[])
     configuration = {"pyproject.toml": b"[tool.pytest.ini_options]\nfilterwarnings = ['error']\n"}
     removed = {"pyproject.toml/x": b"", "conftest.py/x": b"", "src/conftest.py/x/y": b""}
+    assert not open_task.may_be_changed("src/sitecustomize/__init__.py")
     warns = {"src/roman/convert.py": ROMAN.encode() + b"import warnings\nwarnings.warn('old')\n"}
     assert grader.grade(open_task, {**BASE, **configuration}, {**REFERENCE, **removed}).accepted
     assert not grader.grade(open_task, {**BASE, **configuration}, {**warns, **removed}).accepted

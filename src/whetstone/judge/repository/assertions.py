@@ -11,7 +11,7 @@ from whetstone.judge.repository.constants import APPROX, FunctionNode, ModuleNam
 
 # Methods of unittest that compare two values.
 _EQUALITIES = frozenset(
-    {"assertDictEqual", "assertEqual", "assertEquals", "assertListEqual"}
+    {"assertDictEqual", "assertEqual", "assertEquals", "assertIs", "assertListEqual"}
     | {"assertMultiLineEqual", "assertSequenceEqual", "assertSetEqual", "assertTupleEqual"}
 )
 # The tolerances of pytest.approx, and the places of assertAlmostEqual.
@@ -104,10 +104,9 @@ def _unittest_condition(
             yield ast.UnaryOp(ast.Not(), value), None
         case "assertIsNone", [value] | [value, _] if not options:
             yield ast.Compare(value, [ast.Is()], [ast.Constant(None)]), None
-        case "assertIs", [value, expected] | [value, expected, _] if not options:
-            yield ast.Compare(value, [ast.Is()], [expected]), None
         case _, [value, expected] | [value, expected, _] if method in _EQUALITIES and not options:
-            yield ast.Compare(value, [ast.Eq()], [expected]), None
+            comparison = ast.Is() if method == "assertIs" else ast.Eq()
+            yield ast.Compare(value, [comparison], [expected]), None
         case "assertAlmostEqual", [value, expected] if not options.keys() - {"places"}:
             places = _number(options["places"]) if options else _PLACES
             if places is not None:  # it rounds the difference to so many places

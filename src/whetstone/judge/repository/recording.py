@@ -71,13 +71,11 @@ def record_tests(sources: Mapping[str, str], run: RunTests, *, repeats: int = 2)
         dropped.update({name: f"sealed: {why}" for name, why in failures.items() if why})
         tests = [test for test in tests if not failures[test.id]]
     shown = ShownValues(sealed.values())
-    return RecordedTests(sealed, [_with_telling(test, shown) for test in tests], dropped)
-
-
-def _with_telling(test: ExpectedTest, shown: ShownValues) -> ExpectedTest:
-    """Mark the values that the sealed modules hide."""
-    observations = [replace(each, is_telling=each.is_hidden(shown)) for each in test.observations]
-    return ExpectedTest(test.id, observations)
+    marked = [
+        ExpectedTest(test.id, [replace(each, is_telling=each.is_hidden(shown)) for each in test.observations])
+        for test in tests
+    ]
+    return RecordedTests(sealed, marked, dropped)
 
 
 def _seal(

@@ -26,7 +26,7 @@ _CONFIGURATION = frozenset(
     | {"whetstone_observer.py"}
 )
 _SUFFIXES = (".pth", ".pyc", ".pyo")
-_UNCHANGEABLE = _CONFIGURATION | {"__pycache__", ".git", ".pytest_cache"}
+_UNCHANGEABLE = _CONFIGURATION | {"__pycache__", ".git", ".pytest_cache", "sitecustomize", "usercustomize"}
 _Path = Annotated[str, Meta(pattern=r"^(?!/)(?!.*(^|/)\.\.?(/|$))[^\0]+$", max_length=1000)]
 
 

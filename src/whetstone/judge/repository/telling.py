@@ -34,12 +34,9 @@ _GUESSED_TEXTS = frozenset(
 _UNUSUAL, _SEVERAL = 3, 8
 _WORD = re.compile(r"\w+(?:\.\d+)?")
 _CONTAINERS = (list, tuple, set, frozenset, dict, deque)
-# Sums and differences of larger numbers may not be exact, or not be possible.
-_MOST_REAL = 1 << 1000
 _NUMBERS = (int, float, complex, Decimal, Fraction)
 # Types whose text shows the numbers that they consist of. A datetime is a date.
 _OF_NUMBERS = (date, time, timedelta, range)
-_DIGITS = re.compile(r"\d+")
 # Functions whose arguments are messages to people.
 _MESSAGES = frozenset({"fail", "skip", "skipif", "xfail", "exit", "warn", "print", "subTest"})
 
@@ -80,18 +77,18 @@ class ShownValues:
         if isinstance(atom, Decimal) and _key(text) in self._values:  # modules write it as a text
             return False
         if tolerance is not None and isinstance(atom, _NUMBERS):
-            return _is_real(atom) and not self._has_near(atom, *tolerance)
+            number: Any = atom
+            if not _is_real(number):
+                return False
+            # Rounding must not make a number that is accepted look far.
+            reach = max(tolerance[0] * abs(number), tolerance[1]) * (1 + 1e-9)
+            place = bisect_left(self._numbers, number - reach)
+            return place == len(self._numbers) or self._numbers[place] > number + reach
         return text not in self._words and (text.isalnum() or text not in self._text)
-
-    def _has_near(self, number: Any, relative: float, absolute: float) -> bool:
-        # Rounding must not make a number that is accepted look far.
-        reach = max(relative * abs(number), absolute) * (1 + 1e-9)
-        place = bisect_left(self._numbers, number - reach)
-        return place < len(self._numbers) and self._numbers[place] <= number + reach
 
 
 def _is_real(value: Any) -> bool:
-    return isinstance(value, int | float) and abs(value) < _MOST_REAL
+    return isinstance(value, int | float) and abs(value) < 1e300  # sums of larger ones may overflow
 
 
 def _is_guessable(atom: Any) -> bool:
@@ -149,7 +146,7 @@ def _unfolded(value: Any) -> Any:
     """Return the numbers of a date, a duration or a range, without zeros at the end; others as they are."""
     if not isinstance(value, _OF_NUMBERS):
         return value
-    numbers = list(map(int, _DIGITS.findall(str(cast("object", value)))))
+    numbers = list(map(int, re.findall(r"\d+", str(cast("object", value)))))
     while numbers and not numbers[-1]:
         numbers.pop()
     return numbers

@@ -34,7 +34,7 @@ from whetstone_curation.repositories.package_index import Unsuitable
 from whetstone_curation.repositories.package_tests import PackageTests, RecordedModule, check_environment
 from whetstone_curation.repositories.source_tree import SourceTree
 from whetstone_curation.repositories.statements import ExpectedValues, statement_of
-from whetstone_curation.repositories.trivial_code import FUNCTION, HEADROOM, sealed_tests
+from whetstone_curation.repositories.trivial_code import HEADROOM, sealed_tests
 
 # The tests of a task. More of them would make the set large, and decide nothing more.
 MOST_TESTS = 100
@@ -196,7 +196,7 @@ class TaskMaker:
         meta = {
             "kind": version.kind,
             "change": version.change,
-            FUNCTION: function.name,
+            "function": function.name,
             "licence": tree.licence,
         }
         task = RepositoryTask(
