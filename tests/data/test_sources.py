@@ -146,8 +146,8 @@ OTHER_VALUES: list[tuple[str, str, dict[str, Any], str]] = [
     (
         "apps",
         "apps.jsonl",
-        {"solutions": ["print()"]},
-        "`solutions` is a list, expected a list of programs, as",
+        {"solutions": 5},
+        "`solutions` is a int, expected a list of programs, as",
     ),
     ("deepcoder-taco", "deepcoder-taco.jsonl", {"problem": 3}, "`problem` is a int, expected the statement"),
     (
