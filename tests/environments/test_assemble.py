@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from whetstone.core.problem import AssertTests, Problem
-from whetstone.environments.single_turn import assemble
+from whetstone.environments.settings import EnvironmentSection
+from whetstone.environments.single_turn import assemble, program_of
 
 PROMPT = '''import math
 
@@ -63,6 +64,35 @@ def value(code: str) -> float:
 )
 def test_each_way_to_answer_gives_the_function(code: str) -> None:
     assert value(code) == pytest.approx(6.283185307)
+
+
+_AREA = "return half(math.pi * r * r)\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "reply", "is_right"),
+    [
+        ({"prompt": "{starter}"}, f"    {_AREA}", True),
+        ({"prompt": "evalplus-base-humaneval"}, f"    {_AREA}\n\nprint(area(2))\n\ndef other(", True),
+        ({"prompt": "Complete it.\n{problem}\n"}, f"\n    {_AREA}\n\ndef area(r):\n    retu", True),
+        ({"prompt": "{starter}"}, _AREA, True),
+        ({"prompt": "{starter}"}, f"```python\ndef area(r):\n    {_AREA}```", True),
+        ({"prompt": "{starter}"}, f"\ndef area(r):\n    {_AREA}", True),
+        ({"prompt": "{starter}"}, " \n", None),
+        ({"prompt": "{problem}\nThe program:"}, f"    {_AREA}", None),
+        ({"prompt": "{starter}", "chat": True}, f"    {_AREA}", None),
+        ({"prompt": "{starter}", "extraction": "last_fence"}, f"    {_AREA}", None),
+    ],
+)
+def test_a_reply_that_continues_the_starter_may_be_the_body(
+    settings: dict[str, Any], reply: str, is_right: bool | None
+) -> None:
+    program = program_of(PROBLEM, EnvironmentSection.model_validate({"chat": False, **settings}), reply)
+    assert (program is None) is (is_right is None)
+    if program is not None:
+        namespace: dict[str, Any] = {}
+        exec(program, namespace)
+        assert namespace["area"](2.0) == pytest.approx(6.283185307)
 
 
 def test_own_helper_overrides_the_prompts() -> None:

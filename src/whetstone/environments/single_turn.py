@@ -45,10 +45,14 @@ def assemble(problem: Problem, code: str) -> str:
     names = names_called(problem)
     if not isinstance(problem.tests, AssertTests) or not names:
         return code
-    definition = re.compile(rf"^(async\s+def|def|class)\s+({'|'.join(names)})\b", re.MULTILINE)
+    definition = _definition_of(names)
     if _defines(code, names, definition):
         return _with_prelude(starter, definition, code)
     return _with_body(starter, code)
+
+
+def _definition_of(names: frozenset[str]) -> re.Pattern[str]:
+    return re.compile(rf"^(?:async\s+def|def|class)\s+(?:{'|'.join(names)})\b", re.MULTILINE)
 
 
 def _defines(code: str, names: frozenset[str], definition: re.Pattern[str]) -> bool:
@@ -127,8 +131,22 @@ def program_of(problem: Problem, settings: EnvironmentSection, reply: str) -> st
     text = _think_answer(text) if settings.answer_format == "think_answer" else strip_thinking(text)
     if text is None:
         return None
-    code = extract_program(text, settings.extraction, problem.language, names_called(problem))
+    names = names_called(problem)
+    code = extract_program(text, settings.extraction, problem.language, names)
+    is_indented = text.lstrip("\n").startswith((" ", "\t"))
+    if (is_indented or code is None) and text.strip() and _continues_starter(problem, settings):
+        # A model that goes on may write the function once more, and not finish it.
+        return _with_body(problem.starter or "", _definition_of(names).split(text, 1)[0])
     return None if code is None else assemble(problem, code)
+
+
+def _continues_starter(problem: Problem, settings: EnvironmentSection) -> bool:
+    """Return whether the prompt is plain text that ends with the starter, so that replies are its body."""
+    starter = (problem.starter or "").strip()
+    if settings.chat or settings.prefix or settings.extraction != "program" or not starter:
+        return False
+    shown = problem.meta.get(COMPLETES_STARTER) and prompt_of(problem, settings).user
+    return bool(shown) and shown.rstrip().endswith(starter)
 
 
 def _think_answer(text: str) -> str | None:
