@@ -233,7 +233,16 @@ def test_the_thinking_of_a_response_template_is_used() -> None:
     tokenizer.response_template = {**TEMPLATE, "fields": {**fields, "thinking": thinking}}
     reader = ReplyFormat(tokenizer)
     draft, final = (f"\n```python\nprint('{each}')\n```\n" for each in ("draft", "final"))
-    for text, expected in [(f"[BEGIN]{draft}[DONE]{final}", "print('final')"), (f"[BEGIN]{draft}", None)]:
+    for text, expected in [
+        (f"[BEGIN]{draft}[DONE]{final}", "print('final')"),
+        (f"[BEGIN]{draft}", None),
+        # What the template does not read ends no thinking.
+        (f"[BEGIN]so </think>{draft}", None),
+        (f"[BEGIN]<think>hm</think>{draft}[DONE]{final}", "print('final')"),
+        ("[BEGIN]" * 3000 + draft, None),
+        (f"[BEGIN]{draft}" + "[CALL]" * 3000, None),
+        (f"[BEGIN]{draft}[DONE][CALL]{{", None),
+    ]:
         program = program_in(reader.read(tokenizer.encode(text), PROMPT, "[assistant]"))
         assert (program.strip() if program else None) == expected
 

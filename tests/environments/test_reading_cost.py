@@ -26,7 +26,7 @@ from whetstone.environments.conversation import Reply, ReplyLimits, ToolCall
 from whetstone.environments.feedback import describe_case
 from whetstone.environments.formats.family import FAMILIES, Family
 from whetstone.environments.formats.marks import Marks
-from whetstone.environments.formats.reading import parsed_reply, read_plain
+from whetstone.environments.formats.reading import parsed_calls, read_plain
 from whetstone.environments.generated_cases import InvalidCases, contains_example, read_cases
 from whetstone.environments.tool import ToolError, checked_arguments
 from whetstone.environments.tool_calls import calls_of, read_calls
@@ -91,7 +91,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "cases of calls": partial(_read_cases, CALLS),
     "copies of examples": _copy_example,
     "tool calls": _call_tools,
-    "calls of a template": lambda text: parsed_reply(TOKENIZER, text, "[assistant]", []),
+    "calls of a template": lambda text: parsed_calls(TOKENIZER, text, "[assistant]", []),
     **{f"format {each.name}": partial(_read_format, each) for each in FAMILIES.values() if Marks(each)},
     "answers": lambda text: answer_to(REQUEST, Reply(0, text, "stop"), 1),
     "requests": _request,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.environments.scripted import TOKENIZER
 from tests.environments.tools_of_tests import TEMPLATE, call_text, tokenizer_with
 from whetstone.environments.conversation import Reply, ToolCall
-from whetstone.environments.formats.reading import parsed_reply
+from whetstone.environments.formats.reading import parsed_calls
 from whetstone.environments.tool import ToolError, checked_arguments
 from whetstone.environments.tool_calls import Call, MalformedCall, calls_of, read_calls, read_json
 
@@ -197,8 +197,7 @@ def test_arguments_that_fit_are_kept_and_texts_get_their_type() -> None:
 
 def test_a_response_template_finds_calls_in_a_format_of_its_own() -> None:
     def parsed(reply: str, template: Any = TEMPLATE, before: str = "x[assistant]") -> list[ToolCall] | None:
-        found = parsed_reply(tokenizer_with(template), reply, before, [])
-        return None if found is None else found.calls
+        return parsed_calls(tokenizer_with(template), reply, before, [])
 
     said = '[CALL]{"name": "a", "arguments": {"b": 1}}[END] and [CALL]{"name": "c"}[END]'
     assert parsed(said) == [ToolCall("a", '{"b": 1}'), ToolCall("c", "{}")]
@@ -210,7 +209,7 @@ def test_a_response_template_finds_calls_in_a_format_of_its_own() -> None:
     assert parsed('[CALL]{"name": 3}[END]') is None
     assert parsed('[CALL]["a"][END]') is None
     assert parsed('[CALL]{"b": 3}[END]') is None
-    assert parsed_reply(TOKENIZER, said, "[assistant]", []) is None
+    assert parsed_calls(TOKENIZER, said, "[assistant]", []) is None
 
 
 @pytest.mark.parametrize(
@@ -229,10 +228,10 @@ def test_a_response_template_finds_calls_in_a_format_of_its_own() -> None:
 )
 def test_a_response_template_of_unbounded_cost_is_not_used(field: dict[str, Any]) -> None:
     template = {**TEMPLATE, "fields": {"content": {}, "tool_calls": field}}
-    assert parsed_reply(tokenizer_with(template), "aaaa", "[assistant]", []) is None
+    assert parsed_calls(tokenizer_with(template), "aaaa", "[assistant]", []) is None
 
 
 @pytest.mark.timeout(600)
 def test_a_reply_that_would_take_the_template_long_is_not_parsed_by_it() -> None:
     reply = '[CALL]{"name": "a"}[END]' * 100_000
-    assert parsed_reply(tokenizer_with(TEMPLATE), reply, "[assistant]", []) is None
+    assert parsed_calls(tokenizer_with(TEMPLATE), reply, "[assistant]", []) is None

@@ -116,11 +116,21 @@ def chat_settings(tokenizer: Any) -> ChatSettings:
 
 
 def family_of(tokenizer: Any) -> Family:
-    """Return the family that is set for a tokenizer, or else that of its chat template."""
+    """Return the family that is set for a tokenizer, or else that of its chat template. The generic one has
+    the marks of thinking of a response template."""
     if name := chat_settings(tokenizer).format:
-        return family_named(name)
-    template = template_text(tokenizer)
-    return next((family for family in FAMILIES.values() if family.fits(template)), FAMILIES[GENERIC])
+        family = family_named(name)
+    else:
+        template = template_text(tokenizer)
+        family = next((each for each in FAMILIES.values() if each.fits(template)), FAMILIES[GENERIC])
+    match getattr(tokenizer, "response_template", None):
+        # The marks are found here, because the template does not fit every reply.
+        case {"fields": {"thinking": {"open": str() as opening, "close": str() as closing}}} if (
+            family.name == GENERIC and opening and closing
+        ):
+            return msgspec.structs.replace(family, thinking=(opening, closing))
+        case _:
+            return family
 
 
 def family_named(name: str) -> Family:

@@ -34,18 +34,10 @@ _MOST_SEARCHED = 50_000_000
 _PLAIN_CONTENTS = ("text", "json")
 
 
-class ParsedReply(Struct, frozen=True):
-    """What a response template finds in a reply. The thinking is without its marks."""
-
-    thinking: str
-    content: str
-    calls: list[ToolCall]
-
-
-def parsed_reply(
+def parsed_calls(
     tokenizer: Tokenizer, reply: str, before: str, tools: Sequence[dict[str, Any]]
-) -> ParsedReply | None:
-    """Return what the tokenizer's response template finds in a reply with its special tokens.
+) -> list[ToolCall] | None:
+    """Return the calls that the tokenizer's response template finds in a reply with its special tokens.
 
     ``before`` is the text before the reply. Returns None if there is no such template, or if it does not fit.
     """
@@ -61,9 +53,7 @@ def parsed_reply(
     parser: Any = tokenizer
     try:
         message = parser.parse_response(reply, prefix=before, tools=list(tools))
-        calls = [_tool_call(call["function"]) for call in message.get("tool_calls") or []]
-        thinking, content = (str(message.get(name) or "") for name in ("thinking", "content"))
-        return ParsedReply(thinking, content, calls)
+        return [_tool_call(call["function"]) for call in message.get("tool_calls") or []]
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
 
@@ -126,16 +116,12 @@ class ReplyFormat:
         parsed = None
         if getattr(self._tokenizer, "response_template", None) is not None:
             whole = self._tokenizer.decode(ids, skip_special_tokens=False)
-            parsed = parsed_reply(self._tokenizer, whole, before, prompt.tools)
+            parsed = parsed_calls(self._tokenizer, whole, before, prompt.tools)
         if self._marks:
             marked = self._marks.of_tokens(ids)
             read = read_marked(self._marks, marked, before)
         else:
-            text = _opening(self.family, before) + self._text(ids)
-            if parsed is not None and parsed.thinking and THINK not in text and END_THINK not in text:
-                is_open = not (parsed.content or parsed.calls)
-                text = _joined(parsed.thinking, None if is_open else parsed.content)
-            read = Reading(text, None, None)
+            read = Reading(_opening(self.family, before) + self._text(ids), None, None)
         if prompt.prefix and read.text.startswith(THINK) and self._marks:
             # Only a tag at the beginning of a line begins the thinking.
             read = Reading(f"\n{read.text}", read.thinking_tokens, read.calls)
@@ -144,7 +130,7 @@ class ReplyFormat:
             tokens = self._thinking_tokens(read.text, ids)
         calls = None
         if prompt.tools:
-            calls = read.calls if parsed is None else parsed.calls
+            calls = read.calls if parsed is None else parsed
         return Reading(read.text, tokens, calls)
 
     def ends_twice(self, last: int, first: int) -> bool:
