@@ -284,8 +284,11 @@ def package(tmp_path: Path) -> dict[str, str]:
 
 
 def test_a_server_of_ones_own_starts_with_the_weights_and_ends_with_the_engine(
-    package: dict[str, str],
+    package: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Clusters set a proxy for the internet, which does not reach this machine.
+    for name in ("http_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
     children: list[int] = []
     earlier = set(_children())  # such as the server of multiprocessing
 
