@@ -112,7 +112,9 @@ def _advantages(rows: list[Row], algorithm: Algorithm) -> list[torch.Tensor]:
 
 
 def _clip(ratio, advantage, low, high, dual=None):
-    objective = torch.minimum(ratio * advantage, ratio.clamp(1 - low, 1 + high) * advantage)
+    free, bounded = ratio * advantage, ratio.clamp(1 - low, 1 + high) * advantage
+    # Not `minimum`: the gradient of a ratio at a bound depends on the version of torch.
+    objective = torch.where(bounded < free, bounded, free)
     if dual is not None:
         objective = torch.where(advantage < 0, torch.maximum(objective, dual * advantage), objective)
     return -objective

@@ -63,8 +63,9 @@ def clipped_surrogate(
     low = 0.0 if clip_low is None else 1.0 - clip_low
     high = math.inf if clip_high is None else 1.0 + clip_high
     bounded = -ratio.clamp(low, high) * advantages
-    loss = free.maximum(bounded)
     clipped = bounded > free
+    # A ratio at a bound is free. `maximum` and, from torch 2.14 on, `clamp` halve or drop its gradient.
+    loss = bounded.where(clipped, free)
     if dual_clip is not None:
         ceiling = -dual_clip * advantages
         over = (advantages < 0) & (loss > ceiling)
