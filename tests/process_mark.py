@@ -1,7 +1,8 @@
-"""Tests that start a process or open a connection have the mark ``process``; the others fail if they do.
+"""Tests that start a process or open a connection have the mark ``process``.
 
-`make test-fast` runs only the others. A test with a fixture that starts a process needs no mark, and neither
-does one that `make test-fast` leaves out for another reason.
+`make test-fast` runs only the others. They fail there if they do so, and cause a warning in other runs. A
+test with a fixture that starts a process needs no mark, and neither does one that `make test-fast` leaves out
+for another reason.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import multiprocessing.util
 import os
 import sys
+import warnings
 from collections.abc import Generator
 from typing import Any
 
@@ -75,11 +77,18 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Generator[None, object, object]:
-    """Fail a test that did what needs the mark, in its fixtures or itself."""
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that did what needs the mark, in its fixtures or itself; warn outside of `make test-fast`.
+
+    In other runs the test may have been the first to need what several tests share, such as a fixture of its
+    module, or the compilers of this machine.
+    """
     result = yield
     if _State.event is not None:
-        pytest.fail(f"this test caused {_State.event}; mark it with pytest.mark.process", pytrace=False)
+        message = f"this test caused {_State.event}; mark it with pytest.mark.process"
+        if item.config.pluginmanager.has_plugin("tests.fast"):
+            pytest.fail(message, pytrace=False)
+        warnings.warn(f"{item.nodeid}: {message}", stacklevel=1)
     return result
 
 

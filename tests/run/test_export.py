@@ -49,6 +49,7 @@ def test_the_export_is_the_trained_model_as_transformers_loads_it(finished: Path
     )
 
 
+@pytest.mark.process
 def test_changed_weights_in_a_checkpoint_are_not_exported(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

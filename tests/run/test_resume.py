@@ -68,6 +68,7 @@ def test_a_resumed_run_says_from_where_and_may_take_other_threads(recipe: Path, 
     assert "from step 2" in resumed.stdout
 
 
+@pytest.mark.process
 def test_other_threads_are_refused_where_they_would_change_promised_bits(
     recipe: Path, uninterrupted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
