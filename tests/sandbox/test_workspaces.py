@@ -349,7 +349,7 @@ def test_files_without_a_name_count(workspace: Workspace) -> None:
     """As long as a process has them open."""
     script = (
         "i=0; while [ $i -lt 30 ]; do i=$((i+1)); "
-        "(exec 3> f; rm f; head -c 1000000 /dev/zero >&3; sleep 9)& sleep 0.02; done; wait"
+        "(exec 3> f; rm f; head -c 1000000 /dev/zero >&3; sleep 60)& sleep 0.02; done; wait"
     )
     assert workspace.run(["sh", "-c", script], limits=LIMITS).ended is EndReason.OUTPUT_LIMIT
     assert {change.path for change in workspace.diff().changes} <= {"f"}  # the last one had a name
